@@ -9,7 +9,7 @@ later steps use these, at the speed of memory.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -221,20 +221,24 @@ class StagedTable(StagedRows):
         self.skipped += piece["skipped"]
         self.reasons.update(piece["reasons"])
         for index, texts in piece["new"].items():
-            codes = self._codes[int(index)]
-            codes.update({text: len(codes) + i for i, text in enumerate(texts)})
+            self._number(int(index), texts)
+
+    def _number(self, index: int, texts: Iterable[str]) -> dict[str, int]:
+        """Give new categories of a column their codes; return the codes of all."""
+        codes = self._codes[index]
+        for text in texts:
+            codes.setdefault(text, len(codes))
+        return codes
 
     def _merge(self, parsed: ParsedRows) -> dict[int, list[str]]:
         """Replace the piece's category codes by those of the table; return the new categories by column."""
         fresh: dict[int, list[str]] = {}
         for index, texts in parsed.dictionaries.items():
-            codes, name = self._codes[index], self._source.columns[index].name
-            fresh[index] = list(dict.fromkeys(text for text in texts if text not in codes))
-            check_categories(name, len(codes) + len(fresh[index]), self._plan.max_categories)
-            numbers = {text: len(codes) + i for i, text in enumerate(fresh[index])}
-            take = np.array(
-                [codes[t] if t in codes else numbers[t] for t in texts] + [-1], "<i4"
-            )  # [-1]: missing
+            known = self._codes[index]
+            fresh[index] = list(dict.fromkeys(text for text in texts if text not in known))
+            codes = self._number(index, fresh[index])
+            check_categories(self._source.columns[index].name, len(codes), self._plan.max_categories)
+            take = np.array([codes[text] for text in texts] + [-1], "<i4")  # [-1]: missing
             member = parsed.records[f"c{index}"]
             member[...] = take[member]
         return fresh
@@ -251,8 +255,9 @@ class StagedTable(StagedRows):
 
     def _remedy(self, bad: BadRow, parsed: ParsedRows, chunk: TableChunk) -> str:
         """Return the remedy for a bad row of a piece."""
-        own = {} if self._plan.fit_name else _OWN_WAYS  # a given mapping has its dtype and classes
-        ways = [way for reason, way in {**_WAYS, **own}.items() if bad.reason == reason]
+        # A given mapping has its dtype and classes.
+        faults = [CellFault.NOT_UTF8] if self._plan.fit_name else list(_WAYS)
+        ways = [_WAYS[fault] for fault in faults if bad.reason == fault]
         if not ways and (bad.column is None or bad.value):
             ways = self._source.ways(bad, bytes(chunk.text))
         quoted = bad.reason in (CellFault.AFTER_QUOTE, CellFault.UNCLOSED) and ways
@@ -261,10 +266,8 @@ class StagedTable(StagedRows):
         return f"Correct it, or pass {', or '.join(ways)}." if ways else "Correct it."
 
 
-_WAYS: Mapping[str, str] = {
+_WAYS: Mapping[CellFault, str] = {
     CellFault.NOT_UTF8: "csv=Csv(encoding=), for example cp1252 or latin-1",
-}
-_OWN_WAYS: Mapping[str, str] = {
     CellFault.BEYOND_SINGLE: "dtype='float64'",
     CellFault.NO_CLASS: "classes= with all names",
 }

@@ -151,14 +151,10 @@ class ColumnSums:
             before = self._limits.get(index, (least, most))
             self._limits[index] = min(least, before[0]), max(most, before[1])
         for index, counts in part.counts.items():
-            before_part = self.counts.get(index, np.zeros(0, np.int64))
-            total = np.zeros(max(len(before_part), len(counts)), np.int64)
-            total[: len(before_part)] += before_part
-            total[: len(counts)] += counts
-            self.counts[index] = total
+            fewer, more = sorted((self.counts.get(index, counts[:0]), counts), key=len)
+            self.counts[index] = more + np.pad(fewer, (0, len(more) - len(fewer)))
         for index, values in part.values.items():
-            if index in self.values:
-                values = _distinct(np.concatenate([self.values[index], values]))
+            values = _distinct(np.concatenate([self.values.get(index, values[:0]), values]))
             self.values[index] = values
             check_categories(self.plan.columns[index].name, len(values), self.plan.max_categories, "label")
 

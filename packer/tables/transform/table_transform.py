@@ -140,22 +140,14 @@ class TableTransform:
         label = self.label if labeled and all(name in names for name in self.label) else ()
         known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
-        digits = {c.name: None if c.name in given else c.digits for c in columns}
         planned = tuple(
-            c.but(role="drop")
-            if (column := known.get(c.name)) is None
-            else column
-            if column.digits == digits[c.name]
-            else column.but(digits=digits[c.name])
+            known[c.name].but(digits=None if c.name in given else c.digits)
+            if c.name in known
+            else c.but(role="drop")
             for c in columns
         )
-        return replace(
-            self,
-            columns=planned,
-            label=label,
-            label_kind=self.label_kind if label else None,
-            label_dtype=self.label_dtype if label else None,
-        )
+        unlabeled: dict[str, Any] = {} if label else {"label_kind": None, "label_dtype": None}
+        return replace(self, columns=planned, label=label, **unlabeled)
 
     @property
     def class_values(self) -> tuple[float, ...] | None:
