@@ -70,8 +70,7 @@ class StagedColumns(RowSource):
                 " known order; numbers, dates, and texts with one number do. Pass its type with types=, or"
                 " another column."
             )
-        found: NDArray[np.float64] = ranks[codes.numbers]
-        return found
+        return np.asarray(ranks[codes.numbers])
 
     def codes(self, column: str | None) -> Codes | None:
         """Return the values of a column, of None those of the label; None if splits cannot get shares of it.

@@ -138,11 +138,9 @@ def plan_columns(
             "label=, keep= and drop=."
         )
     by_name = {c.name: c for c in read}
-    for option, kind, names in (
-        ("one_hot", "category", () if choices.one_hot == "all" else choices.one_hot),
-        ("Encode.log1p", "number", choices.log1p),
-    ):
-        for name in names:
+    for option, role, names in choices.lists():
+        kind = "category" if option == "one_hot" else "number"
+        for name in () if role else names:
             if (by_name[name].role, by_name[name].type) != ("feature", kind):
                 raise UsageError(
                     f"{option_text(option, name)}: is a {by_name[name].role} of type {by_name[name].type};"

@@ -30,6 +30,10 @@ FREQUENT = 20  # most categories listed
 _LEAST_SQUARES = 1e-290  # smaller sums of squares have lost digits, or are 0
 
 
+_Computed = tuple[RecordMember, str, Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]]
+"""A column, a name for what is computed from its numbers, and how."""
+
+
 @dataclass
 class NumberSummary:
     """Summary of a column's present values; all members are 0 if there are none.
@@ -87,9 +91,7 @@ class ColumnSums:
         # Summed values: float members of the records, then values computed from members; by (column, kind).
         self._plain = [w for w in plan.numeric if layout[w.name][0].kind == "f"]
         self._integers = [w for w in plan.numeric if layout[w.name][0].kind == "i"]
-        self._computed: list[
-            tuple[RecordMember, str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]
-        ] = [(w, "", np.positive) for w in self._integers]
+        self._computed: list[_Computed] = [(w, "", np.positive) for w in self._integers]
         for w in plan.numeric:
             if w.column.log1p:
                 self._computed.append((w, "log1p", np.log1p))

@@ -162,10 +162,9 @@ class RowMapper:
         if self.transform.label_kind == "classes":
             return self._class_codes(self._label[0], raw[0])
         dtype = np.dtype(self.transform.label_dtype)
-        label = np.empty((len(records), len(raw)), dtype)
+        values = [x if x.dtype.kind == dtype.kind == "i" else as_float(x) for x in raw]
         with np.errstate(all="ignore"):
-            for j, x in enumerate(raw):
-                label[:, j] = x if x.dtype.kind == "i" and dtype.kind == "i" else as_float(x)
+            label = np.stack([x.astype(dtype) for x in values], axis=1)
         return label if len(raw) > 1 else label[:, 0]
 
     def _class_codes(self, w: RecordMember, x: NDArray[Any]) -> NDArray[np.int64]:
