@@ -108,11 +108,10 @@ def notes_on_rounding(plan: TableTransform, sums: ColumnSums, label_dtype: str |
         if column.standardize is not None and name in limits:
             name = "<f8"  # values that differ in float64 still differ after this
         limit, most = limits.get(name, math.inf), max(-values.least, values.most)
-        if most < limit or column.log1p or column.type not in ("number", "integer"):
-            continue
         # From limit / 2 on the dtype has no fractions.
-        is_whole = values.whole or (label and values.least >= limit // 2)
-        if not is_whole or not (label or column.role == "feature"):
+        whole = values.whole or (label and values.least >= limit // 2)
+        plain = (label or column.role == "feature") and column.type in ("number", "integer")
+        if most < limit or not whole or not plain or column.log1p:
             continue
         dtype, ways = np.dtype(name), "label_as='classes'"
         if not label:

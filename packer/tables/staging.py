@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -221,25 +221,23 @@ class StagedTable(StagedRows):
         self.skipped += piece["skipped"]
         self.reasons.update(piece["reasons"])
         for index, texts in piece["new"].items():
-            self._number(int(index), texts)
+            self._add_categories(int(index), texts)
 
-    def _number(self, index: int, texts: Iterable[str]) -> dict[str, int]:
-        """Give new categories of a column their codes; return the codes of all."""
+    def _add_categories(self, index: int, texts: Iterable[str]) -> list[str]:
+        """Give the new ones of some categories of a column their codes, and return them."""
         codes = self._codes[index]
-        for text in texts:
-            codes.setdefault(text, len(codes))
-        return codes
+        fresh = list(dict.fromkeys(text for text in texts if text not in codes))
+        codes.update(zip(fresh, count(len(codes)), strict=False))
+        check_categories(self._source.columns[index].name, len(codes), self._plan.max_categories)
+        return fresh
 
     def _merge(self, parsed: ParsedRows) -> dict[int, list[str]]:
         """Replace the piece's category codes by those of the table; return the new categories by column."""
         fresh: dict[int, list[str]] = {}
         for index, texts in parsed.dictionaries.items():
-            known = self._codes[index]
-            fresh[index] = list(dict.fromkeys(text for text in texts if text not in known))
-            codes = self._number(index, fresh[index])
-            check_categories(self._source.columns[index].name, len(codes), self._plan.max_categories)
+            fresh[index] = self._add_categories(index, texts)
+            member, codes = parsed.records[f"c{index}"], self._codes[index]
             take = np.array([codes[text] for text in texts] + [-1], "<i4")  # [-1]: missing
-            member = parsed.records[f"c{index}"]
             member[...] = take[member]
         return fresh
 

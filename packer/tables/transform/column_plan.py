@@ -130,7 +130,7 @@ def plan_columns(
             for c in columns
         ]
     named = {name for _, role, names in choices.lists() if role for name in names}
-    roles = _roles(columns, choices) | {name: "drop" for name in dealing if name not in named}
+    roles = _roles(columns, choices) | {name: DEALING for name in dealing if name not in named}
     read = [_as_read(c, roles[c.name], choices) for c in columns]
     if "feature" not in roles.values():
         raise UsageError(
@@ -183,7 +183,7 @@ def with_dealing(
         )
     planned = tuple(
         c.but(type="category" if c.type == "text" or c.digits else c.type, role=DEALING)
-        if planned.role == "drop" and c.name in dealing
+        if planned.role in ("drop", DEALING) and c.name in dealing
         else planned
         for planned, c in zip(plan.columns, columns, strict=True)
     )
