@@ -80,12 +80,14 @@ def adjacent(records: NDArray[Any], name: str, width: int) -> NDArray[Any]:
 
 
 def adjacent_members(members: Sequence[RecordMember], record: np.dtype[Any]) -> list[Sequence[RecordMember]]:
-    """Return members in runs, each adjacent in a record, of one dtype and the same parts; texts alone."""
+    """Return members in runs, each adjacent in a record and of one dtype and type; categories alone."""
     places: Mapping[str, Any] = record.fields or {}
-    kinds = [w.column.kind.parts if w.column.kind.numeric else w.index for w in members]
-    found = [(*places[w.name][:2], kind) for w, kind in zip(members, kinds, strict=True)]
-    ends = [(dtype, at + dtype.itemsize, kind) for dtype, at, kind in found]
-    firsts = [k for k, begin in enumerate(found) if not k or begin != ends[k - 1]]
+    firsts, after = [], None
+    for k, w in enumerate(members):
+        (dtype, at), kind = places[w.name][:2], w.column.type
+        if (dtype, at, kind) != after or kind == "category":
+            firsts.append(k)
+        after = dtype, at + dtype.itemsize, kind
     return [members[first:stop] for first, stop in pairwise([*firsts, len(members)])]
 
 

@@ -96,12 +96,13 @@ class RowMapper:
         """Return the steps that fill the features: per run of adjacent numbers in a record, or per column."""
         steps: list[Step] = []
         at = 0
-        wanted = [self._wanted[c.name] for c in self.transform.columns if c.outputs]
+        widths = {c.name: len(c.outputs) for c in self.transform.columns}
+        wanted = [self._wanted[name] for name, width in widths.items() if width]
         for run in adjacent_members(wanted, self.layout.dtype):
             columns = [self.transform.column(w.column.name) for w in run]
             step = self._numbers if columns[0].kind.numeric else self._one_hot
             steps.append(step(columns, at))
-            at += sum(len(c.outputs) for c in columns)
+            at += sum(widths[c.name] for c in columns)
         return steps
 
     def _numbers(self, run: list[TableColumn], first: int) -> Step:
