@@ -123,7 +123,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
         best = max(several, key=lambda cut: (not cut.leading, cut.delimiter not in marks, cut.clean))
-        if best.leading and not _is_header(best, reading):
+        if best.leading and not (best.leading == 1 and reading.header and _is_header(best.records)):
             raise _unparted(best, text, reading)
         return best.delimiter
     unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
@@ -144,23 +144,32 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
-def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
-    """Return True for a first line with one name less than rows have cells, or if empty cells end the rows.
+def _is_header(records: Sequence[Record]) -> bool:
+    """Return True for a first line that names the columns of the rows: one name less, or empty cells after them."""
+    first = records[0].cells
+    names = fitted_names(first, [record.cells for record in records[1:]])
+    return names is not None and all(names[len(names) > len(first) :])
 
-    Row names of R are texts, or count the rows; 0,5 below one name is a number.
+
+def fitted_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> list[bytes] | None:
+    """Return the header's cells, one for each column of the rows; None if the rows do not fit them.
+
+    Columns at the end of all rows without a name and a value are left out. Row names of R have no name.
     """
-    first, rows = cut.records[0].cells, [row.cells for row in cut.records[1:]]
-    if not reading.header or cut.leading != 1 or not all(len(row) == cut.width for row in rows):
-        return False
-    named = sum(1 for _ in takewhile(lambda cell: cell.strip(b" \t"), first))
-    if any(cell.strip(b" \t") for cell in first[named:]) or not named:
-        return False
-    if not any(cell.strip(b" \t") for row in rows for cell in row[named:]):
-        return named <= cut.width
-    return named == len(first) == cut.width - 1 and have_row_names(first, rows)
+    names, width = [cell.strip() for cell in header], len(rows[0]) if rows else 0
+    if not width or any(len(row) != width for row in rows):
+        return None
+    kept = width
+    while (
+        kept > 1 and not any(names[kept - 1 : kept]) and not any(row[kept - 1].strip(b" \t") for row in rows)
+    ):
+        kept -= 1
+    if kept == width == len(names) + 1 and _have_row_names(header, rows):
+        return [b"", *names]
+    return None if kept > len(names) or any(names[kept:]) else names[:kept]
 
 
-def have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
+def _have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
     """Return True for rows that begin with R's row names: different texts, or, of several columns, 1 to N.
 
     Parts of quoted texts, or of texts such as "Doe, John", are no cells.
