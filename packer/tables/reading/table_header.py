@@ -7,7 +7,7 @@ delimiters, and several lines may hold the names.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isnan
@@ -70,47 +70,47 @@ def header_of(
     """Return the header of a file by its first records, at least one. Raises SourceError, Undecided."""
     rows = _FirstRows(name, records, dialect)
     lines, cells, notes = _lines(rows, reading) if reading.header else (0, [b""] * len(records[0]), ())
-    if lines:
-        _check_names(rows, cells, column_names(name, cells), reading.types)
     widths = {len(row) for row in records[lines:]}
     width = widths.pop() if len(widths) == 1 else 0
     fitted = fitted_names(cells, records[lines:])
-    names = column_names(name, fitted or cells) if lines else [str(n) for n in range(len(fitted or cells))]
+    cells, least = fitted or cells, len(cells)
+    names = column_names(name, cells) if lines else [str(n) for n in range(len(cells))]
     surplus = max(0, width - len(names))
     seen = {
-        "delimiters at the end of its header are left out": len(cells) > width,
+        "delimiters at the end of its header are left out": least > width,
         "its header has one name less than its rows have cells, as R writes row names; the first column has"
-        " no name": len(names) > len(cells),
+        " no name": len(names) > least,
         "its first row numbers the columns, so it holds their names": lines and are_places(names),
         f"each row ends with {units.count(surplus, 'empty cell')} without a name; left out": surplus,
     }
     if fitted:
         notes += tuple(f"{name}: {note}." for note, holds in seen.items() if holds)
     if lines == 1 and not set(reading.types) & set(names):
-        _refuse_values(rows)
+        _check_names(rows, cells)
     return TableHeader(names, replace(dialect, width=len(names), surplus=surplus), lines, notes)
 
 
-def _check_names(
-    rows: _FirstRows, cells: Sequence[bytes], names: Sequence[str], named: Collection[str]
-) -> None:
-    """Raise Undecided for a first row of numbers, or of texts in single quotes.
-
-    Numbers are names if they count the columns, if they ascend behind an empty cell (a pivot table), or if
-    one of them is in `named`, by the user.
-    """
-    filled = [cell.strip().replace(b",", b".") for cell in cells if rows.filled(cell)]
-    if filled and all(map(NO_NAME.fullmatch, filled)) and not (are_places(names) or {*names} & {*named}):
-        ascending = all(float(a) < float(b) for a, b in pairwise(filled))
-        pivot = len(filled) == len(cells) - 1 > 1 and ascending and not rows.filled(cells[0])
-        if not pivot or len(rows.columns()[0]) < min(len(rows.records) - 1, _EXAMINED):
-            raise Undecided(
-                "its first row holds numbers, not names",
-                [({"header": False}, "if it is a row")],
-                "types= with one of its names if it holds the names",
-            )
+def _check_names(rows: _FirstRows, cells: Sequence[bytes]) -> None:
+    """Raise Undecided for a first row of numbers, of values like those below, or of texts in single quotes."""
+    filled = [cell.strip() for cell in cells if rows.filled(cell)]
     if filled and rows.dialect.quote == b'"' and all(map(_QUOTED.fullmatch, filled)):
         raise Undecided("its names stand in single quotes", [({"quote": "'"}, "")])
+    if seen := "numbers, not names" if _are_numbers(rows, cells) else _value_of(rows):
+        raise Undecided(
+            f"its first row holds {seen}",
+            [({"header": False}, "if it is a row")],
+            "types= with one of its names if it holds the names",
+        )
+
+
+def _are_numbers(rows: _FirstRows, cells: Sequence[bytes]) -> bool:
+    """Return True for numbers, unless they count the columns, or ascend behind an empty cell (a pivot table)."""
+    filled = [cell.strip().replace(b",", b".") for cell in cells if rows.filled(cell)]
+    if not filled or not all(map(NO_NAME.fullmatch, filled)) or are_places([c.decode() for c in cells]):
+        return False
+    ascending = all(float(a) < float(b) for a, b in pairwise(filled))
+    pivot = len(filled) == len(cells) - 1 > 1 and ascending and not rows.filled(cells[0])
+    return not pivot or len(rows.columns()[0]) < min(len(rows.records) - 1, _EXAMINED)
 
 
 def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[str, ...]]:
@@ -120,8 +120,7 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
     if any(NUMBER.fullmatch(cell.strip()) for row in records[1:2] for cell in row):
         return 1, top, ()
     most = min(_MOST_HEADERS, len(records) - _LEAST)
-    found: tuple[int, list[bytes], tuple[str, ...]] | None = None
-    for lines in range(2, most + 1):
+    for lines in range(most, 1, -1):
         head = records[:lines]
         if not _are_names(rows, lines):
             continue
@@ -136,11 +135,10 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
         repeats = len(set(top)) < len(top) and len(set(names)) == len(names)
         if (single and single[-1] == head[-1]) or repeats:
             shown = ", ".join(repr(name.decode(errors="replace")) for name in names[:3])
-            note = f"{rows.name}: its first {lines} lines hold names, joined as {shown}."
-            found = lines, names, (note,)
-    if found:
-        return found
-    if most >= _SECOND and _are_names(rows, _SECOND) and _differ(records[1]):
+            return lines, names, (f"{rows.name}: its first {lines} lines hold names, joined as {shown}.",)
+    words = [cell.strip() for row in records[1:2] for cell in row if cell.strip()]
+    differ = len(words) == 1 or len(set(words)) > 1  # one word in several cells means missing
+    if most >= _SECOND and differ and _are_names(rows, _SECOND):
         cell = next(c for c in records[1] if rows.filled(c)).decode(errors="replace")[:40]
         raise Undecided(
             f"its second line, with {cell!r}, holds no value of a column whose other cells are numbers, so"
@@ -149,12 +147,6 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
             f"a file without this line if it holds units, for example with: sed {reading.skip_rows + 2}d",
         )
     return 1, top, ()
-
-
-def _differ(cells: Sequence[bytes]) -> bool:
-    """Return True unless one word stands in several cells, as for missing values."""
-    words = [cell.strip() for cell in cells if cell.strip()]
-    return len(words) == 1 or len(set(words)) > 1
 
 
 def _are_names(rows: _FirstRows, lines: int) -> bool:
@@ -175,17 +167,17 @@ def _are_names(rows: _FirstRows, lines: int) -> bool:
     )
 
 
-def _refuse_values(rows: _FirstRows) -> None:
-    """Raise Undecided if the first row looks like the others: numbers among names, or values found below."""
+def _value_of(rows: _FirstRows) -> str:
+    """Return a value of a first row that looks like the others, and why; "" if one of its cells is a name."""
     records = [row for row in rows.records if len(row) == len(rows.records[0])]
     if len(records) < max(1 + _LEAST, MOSTLY * len(rows.records)):
-        return
+        return ""
     rows = replace(rows, records=records)
     first, few = records[0], records[1 : 1 + _LEAST]
     for number, cell in enumerate(first):
         named = rows.filled(cell) and not NO_NAME.fullmatch(cell.strip())
         if named and all(NUMBER.fullmatch(row[number].strip()) for row in few):
-            return  # the name of a column of numbers
+            return ""  # the name of a column of numbers
     columns = rows.columns()
     again: list[bytes] = []
     alike: list[bytes] = []
@@ -199,7 +191,7 @@ def _refuse_values(rows: _FirstRows) -> None:
             others = {c.strip() for c in column}
             again += [cell] if cell.strip() in others and len(others) < len(column) else []
         elif not fits([cell], kind, rows.dialect):
-            return  # a name of a column of numbers, dates or such
+            return ""  # a name of a column of numbers, dates or such
         elif kind in ("number", "integer"):
             numbers += 1
             inside += [cell] if _is_inside(cell, column, rows.dialect) else []
@@ -210,15 +202,11 @@ def _refuse_values(rows: _FirstRows) -> None:
     rising = len(steps) == 1 and steps != {0}  # 2019, 2020, 2021 are names
     again = again if 2 * len(again) >= texts else []
     alike += inside if len(inside) * 2 > numbers and not rising else []
-    if again or alike:
-        seen = (again or alike)[0].decode(errors="replace")[:40]
-        what = "comes again below" if again else "is a value like those below"
-        raise Undecided(
-            f"its first row holds {seen!r}, which {what}, and no name that its column could not hold; it may"
-            " be a row",
-            [({"header": False}, "if it is")],
-            "types= with one of its names if it holds the names",
-        )
+    if not again and not alike:
+        return ""
+    seen = (again or alike)[0].decode(errors="replace")[:40]
+    what = "comes again below" if again else "is a value like those below"
+    return f"{seen!r}, which {what}, and no name that its column could not hold; it may be a row"
 
 
 def _is_inside(cell: bytes, column: Sequence[bytes], dialect: TextDialect) -> bool:

@@ -165,7 +165,7 @@ def test_notes_on_headers() -> None:
 def test_a_first_row_like_the_others_is_an_error(text: str, seen: str) -> None:
     assert refused(text) == (
         f"a.csv: its first row holds {seen}, and no name that its column could not hold; it may be a row. Pass"
-        " --no-header if it is, or --type with one of its names if it holds the names."
+        " --no-header if it is a row, or --type with one of its names if it holds the names."
     )
     assert described(text, header=False)[0] == [str(n) for n in range(text.split("\n")[0].count(",") + 1)]
 
