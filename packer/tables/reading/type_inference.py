@@ -16,7 +16,14 @@ from packer.source_kinds import IMAGES
 from packer.tables.reading.dialect import NUMBER
 from packer.tables.reading.record_parser import one_column, read_texts
 from packer.tables.reading.table_source import TextDialect
-from packer.tables.transform.column_types import NOTATIONS, TYPES, TableColumn, as_category, is_missing
+from packer.tables.transform.column_types import (
+    NOTATIONS,
+    TYPES,
+    TableColumn,
+    as_category,
+    is_missing,
+    shown_columns,
+)
 from packer.tables.transform.records import CellFault, RecordLayout, RecordMember
 
 SAMPLE_ROWS = 10_000
@@ -110,21 +117,19 @@ def notes_on_texts(
         words = [cell for cell in stripped if cell and cell in dialect.na]
         if words and len(words) < len(cells):
             missing[column.name] = f"{column.name} {words[0].decode()!r} {len(words):,}"
-        if any(len(a) != len(b) for a, b in zip(cells, stripped, strict=True)):
+        if stripped != cells and not dialect.keep_spaces:
             spaced.append(column.name)
     notes: list[str] = []
     if missing:
-        shown = ", ".join(list(missing.values())[:_NAMED])
         verbatim = option_text("types", dict.fromkeys(list(missing)[:_NAMED], "verbatim"))
-        way = f" If they are values, pass {verbatim}: only empty cells are missing."
+        way = "" if alike else f" If they are values, pass {verbatim}: only empty cells are missing."
         notes.append(
             f"{name}: words that mean missing in columns of texts, in the first {len(records):,} rows:"
-            f" {shown}.{'' if alike else way}"
+            f" {', '.join(list(missing.values())[:_NAMED])}.{way}"
         )
-    if spaced and not dialect.keep_spaces:
-        shown = ", ".join(spaced[:_NAMED]) + (" and others" if len(spaced) > _NAMED else "")
+    if spaced:
         notes.append(
-            f"{name}: spaces around the texts of {shown} are left out. To keep them, pass"
+            f"{name}: spaces around the texts of {shown_columns(spaced)} are left out. To keep them, pass"
             " csv=Csv(keep_spaces=True)."
         )
     return notes

@@ -248,7 +248,7 @@ def test_words_that_mean_missing_and_spaces_are_told_once() -> None:
     assert described(text)[2] == [
         "a.csv: words that mean missing in columns of texts, in the first 4 rows: code 'NA' 2. If they are values,"
         " pass --type code=verbatim: only empty cells are missing.",
-        "a.csv: spaces around the texts of code are left out. To keep them, pass --keep-spaces.",
+        "a.csv: spaces around the texts of 1 column (code) are left out. To keep them, pass --keep-spaces.",
     ]
     assert described(text, na="", keep_spaces=True)[2] == []
 
@@ -382,7 +382,7 @@ def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, sec
         ("1 2\n3 4\n5 6\n", "Pass --delimiter ' ' --no-header if ' ' separates cells."),
         ("  1  2\n 30  4\n  5 66\n", "Pass the file rewritten and with --no-header, for example with: perl"
          " -pe 's/^ +| +$//g; s/ +/\\t/g'."),
-        ("2,2,x\n1,2,3,4\n5,6,7,8\n", "Pass --skip-rows 1 --no-header for a line of counts above rows."),
+        ("2,2,x\n1,2,3,4\n5,6,7,8\n", "Pass --skip-rows 1 --no-header for other lines above rows."),
     ],
 )  # fmt: skip
 def test_quotes_counts_and_spaces_are_told_with_what_reads_them(text: str, way: str) -> None:
