@@ -143,7 +143,7 @@ def kinds_of(columns: Sequence[Sequence[bytes]], dialect: TextDialect) -> list[s
 
 def fits(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> bool:
     """Return True if all texts are missing or of a type or notation, and some are not missing."""
-    look = _look([texts], kind, dialect)[0]
+    look = _look({"": texts}, kind, dialect)[""]
     return look.some and not look.wrong
 
 
@@ -155,7 +155,7 @@ def kinds_that_fit(texts: Sequence[bytes], dialect: TextDialect) -> list[str]:
 
 def valid_of(texts: Sequence[bytes], kind: str, dialect: TextDialect) -> set[bytes]:
     """Return the texts that are of a type or notation, or are missing."""
-    return {*texts}.difference(_look([texts], kind, dialect)[0].wrong)
+    return {*texts}.difference(_look({"": texts}, kind, dialect)[""].wrong)
 
 
 def numbers_of(texts: Sequence[bytes], dialect: TextDialect) -> list[float]:
@@ -239,24 +239,23 @@ def _types_of(
     typed = {column: TableColumn(column, "") for column in empty}
     left = {column: texts for column, texts in left.items() if column not in typed}
     for kind in _INFERRED:
-        likely = [*left]
+        fitting = left
         for most in _STEPS:
-            looks = _look([left[column][:most] for column in likely], kind, dialect)
-            fitting = [(c, look) for c, look in zip(likely, looks, strict=True) if not look.wrong]
-            likely = [column for column, _ in fitting]
-        for column, look in fitting:
-            if look.some:
-                typed[column] = TableColumn.given(column, kind).but(digits=look.digits)
+            looks = _look({c: texts[:most] for c, texts in fitting.items()}, kind, dialect)
+            fitting = {c: left[c] for c, look in looks.items() if not look.wrong}
+        for column in fitting:
+            if looks[column].some:
+                typed[column] = TableColumn.given(column, kind).but(digits=looks[column].digits)
                 del left[column]
     counts = {column: _present(columns[column], dialect) for column in left}
     for kind in _INFERRED[1:]:
-        probes = _look([texts[:_PROBES] for texts in left.values()], kind, dialect)
-        likely = [
-            column
-            for (column, texts), look in zip(left.items(), probes, strict=True)
-            if look.some and 2 * len(look.wrong) <= len(texts[:_PROBES])
-        ]
-        for column, look in zip(likely, _look([left[c] for c in likely], kind, dialect), strict=True):
+        probes = _look({c: texts[:_PROBES] for c, texts in left.items()}, kind, dialect)
+        likely = {
+            c: left[c]
+            for c, look in probes.items()
+            if look.some and 2 * len(look.wrong) <= min(len(left[c]), _PROBES)
+        }
+        for column, look in _look(likely, kind, dialect).items():
             wrong_texts = {text.strip(b" \t") for text in look.wrong}
             some, total = sum(map(counts[column].__getitem__, wrong_texts)), counts[column].total()
             if look.some and (some <= (1 - MOSTLY) * total or (some == 1 and total > _SINGLE)):
@@ -280,11 +279,11 @@ class _Look:
     wrong: list[bytes] = field(default_factory=list)
 
 
-def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -> list[_Look]:
+def _look(columns: Mapping[str, Sequence[bytes]], kind: str, dialect: TextDialect) -> dict[str, _Look]:
     """Read texts of columns as a type, all at once, because wide tables have many columns with few texts."""
-    texts = [text for column in columns for text in column]
+    texts = [text for column in columns.values() for text in column]
     values, bad = read_texts(texts, TRIED[kind], one_column(dialect))
-    ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
+    ends = np.cumsum([len(column) for column in columns.values()], dtype=np.int64)
     present = np.append(0, np.cumsum(~is_missing(values)))[np.append(0, ends)]
     looks = [_Look(some) for some in (np.diff(present) > 0).tolist()]
     places = np.searchsorted(ends, [b.line for b in bad], "right").tolist()
@@ -296,7 +295,7 @@ def _look(columns: Sequence[Sequence[bytes]], kind: str, dialect: TextDialect) -
             look.wrong.append(texts[b.line])
         elif NUMBER.fullmatch(text):
             look.some = True  # beyond float64
-    return looks
+    return dict(zip(columns, looks, strict=True))
 
 
 def _present(cells: Sequence[bytes], dialect: TextDialect) -> Counts:
