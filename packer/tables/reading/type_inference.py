@@ -89,6 +89,7 @@ def infer(
         elif kind in ("integer", "number"):
             some = list(islice(dict.fromkeys(texts), _EXAMINED))
             if typed[column].digits or semicolons or _DOUBTFUL.search(b"\n".join(some)):
+                some = [text for cell in some if (text := cell.strip(b" \t")) not in dialect.na]
                 if kind == "number" and not typed[column].digits:
                     typed[column] = typed[column].but(digits=_unwritten(some))
                 notes[column] = _note_on_numbers(typed[column], some, texts, dialect)
@@ -186,7 +187,7 @@ def _unwritten(some: Sequence[bytes]) -> str:
 
     1.10 beside 1.9 names a version: the number 1.1 does not write it. 12.50 beside 3.00 is an amount.
     """
-    texts = [cell.strip(b" \t") for cell in some if b"." in cell]
+    texts = [text for text in some if b"." in text]
     if len({len(text) - text.rindex(b".") for text in texts}) < 2:
         return ""
     return next((text.decode() for text in texts if text.endswith(b"0") and not text.endswith(b".0")), "")
@@ -196,19 +197,18 @@ def _note_on_numbers(
     column: TableColumn, some: Sequence[bytes], texts: Sequence[bytes], dialect: TextDialect
 ) -> str:
     """Return a note on numbers that may be dates, codes or versions, "" for none. some: the first texts."""
-    present = _present(some, dialect)
-    first = next(iter(present), b"")
+    first = some[0] if some else b""
     if _YMD.fullmatch(first) and fits([*dict.fromkeys(texts)], "date-ymd", dialect):
         return (
             f"column {column.name!r} is read as {column.type}; all its numbers, as {first.decode()}, are"
             f" dates too. If they are dates, pass {option_text('types', {column.name: 'date-ymd'})}."
         )
-    grouped = [text for text in present if b"." in text]
     semicolons = dialect.delimiter == b";" and dialect.decimal == b"."
-    if semicolons and grouped and all(map(_GROUPED.fullmatch, present)):
+    grouped = next((text for text in some if b"." in text), b"") if semicolons else b""
+    if grouped and all(map(_GROUPED.fullmatch, some)):
         return (
-            f"column {column.name!r} is read as {column.type}, {grouped[0].decode()} as"
-            f" {float(grouped[0])}; all its points have three digits after them, as between thousands. If"
+            f"column {column.name!r} is read as {column.type}, {grouped.decode()} as"
+            f" {float(grouped)}; all its points have three digits after them, as between thousands. If"
             " they are, pass csv=Csv(thousands='.') csv=Csv(decimal=',')."
         )
     if column.type == "integer" and column.digits:
@@ -216,8 +216,8 @@ def _note_on_numbers(
             f"column {column.name!r} holds whole numbers with leading zeros, as {column.digits!r}, which a"
             f" feature does not keep. If they are codes, pass {as_category(column.name)}."
         )
-    tens = {cell.partition(b".")[0]: cell for cell in grouped if cell.endswith(b".10")}
-    both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*present}]
+    tens = {cell.partition(b".")[0]: cell for cell in some if cell.endswith(b".10")}
+    both = [cell for begin, cell in tens.items() if {begin + b".9", begin + b".1"} & {*some}]
     if not both:
         return ""
     return (
