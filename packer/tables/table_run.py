@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ from packer.tables.transform.fitting import fit, measured
 from packer.tables.transform.row_mapper import RowMapper
 from packer.tables.transform.table_transform import TableTransform
 
-_DROP = re.compile(r"[;.] if it is not a feature, pass [^;]*$", re.IGNORECASE)
 _FEW, _MANY = 1, 100  # a column with more categories than _MANY may have only new ones in further rows
 
 
@@ -211,10 +209,11 @@ def source_notes(job: TableJob) -> list[str]:
             break
         if column.role in ("keep", "label") and given.digits and column.type in ("category", "text"):
             texts.append(_as_text(given, column.role))
-        elif column.role == "feature":
-            notes += job.table.column_notes.get(column.name, ())
-        elif column.role == "label" and not job.plan.separator:  # which cannot be dropped
-            notes += [_DROP.sub(".", note) for note in job.table.column_notes.get(column.name, ())]
+        elif column.role == "feature" or (column.role == "label" and not job.plan.separator):
+            found = job.table.column_notes.get(column.name, ())
+            notes += found
+            if found and column.role == "feature" and given.type == "category":
+                notes[-1] += f" If it is not a feature, pass {option_text('drop', column.name)}."
     notes += texts
     for name in job.indexes:
         notes.append(

@@ -604,7 +604,7 @@ def test_notes_about_the_input_are_in_the_report(tmp_path: Path):
     (tmp_path / "t.csv").write_text("a,a\n1,2\n")
     report = convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="a")
     assert report.notes == (
-        f"{tmp_path / 't.csv'}: 1 column without a name, or with a repeated one, renamed 'a.1'.",
+        f"{tmp_path / 't.csv'}: columns without a name, or with a repeated one, renamed: 1 column ('a.1').",
     )
 
 

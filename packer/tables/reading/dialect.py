@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from packer.errors import SourceError, UsageError
 from packer.source_kinds import compression
 from packer.tables.reading.record_parser import Record, end_of_records, records_of
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.transform.column_types import TableColumn
+from packer.tables.transform.column_types import TableColumn, shown_columns
 
 # If two delimiters split all records equally well, the first wins: commas occur in numbers and texts.
 DELIMITERS = (b"\t", b";", b"|", b",")
@@ -25,7 +25,6 @@ _RECORDS = 100  # records examined to detect the delimiter
 _FEW = 2  # columns
 _LEAST = 0.5  # share of them that must have the same number of cells
 COMMENTS = b"#%!*"  # common comment marks
-_NOTED = 6  # most columns named in a note
 NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 NO_NAME = re.compile(NUMBER.pattern + rb"|[+-]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
 
@@ -48,6 +47,7 @@ Candidate = tuple[Mapping[str, Any], str]
 """Changes of reading options (member -> value), and when to make them, "" for always."""
 
 
+@dataclass(eq=False)
 class Undecided(Exception):
     """A file that the given options do not explain.
 
@@ -55,9 +55,9 @@ class Undecided(Exception):
     no trial, "" for none.
     """
 
-    def __init__(self, problem: str, candidates: Sequence[Candidate], otherwise: str = "") -> None:
-        super().__init__(problem)
-        self.problem, self.candidates, self.otherwise = problem, tuple(candidates), otherwise
+    problem: str
+    candidates: Sequence[Candidate]
+    otherwise: str = ""
 
 
 def endless(place: int, delimiter: bytes) -> Undecided:
@@ -87,6 +87,11 @@ class _FirstRecords(NamedTuple):
     clean: float
 
 
+def _filled(cells: Sequence[bytes]) -> int:
+    """Return the number of cells with a text."""
+    return sum(bool(cell.strip(b" \t")) for cell in cells)
+
+
 def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _FirstRecords:
     records = first_records(text, ended, replace(reading.dialect(), delimiter=delimiter), _RECORDS)
     widths = [len(record.cells) for record in records]
@@ -94,9 +99,7 @@ def _cut(text: bytes, ended: bool, reading: ReadOptions, delimiter: bytes) -> _F
     leading = widths.index(width) if count else 0
     if reading.header and width > 1:
         # Spreadsheets pad title lines with empty cells.
-        filled = (
-            k for k, record in enumerate(records) if any(cell.strip(b" \t") for cell in record.cells[1:])
-        )
+        filled = (k for k, record in enumerate(records) if _filled(record.cells[1:]))
         leading = next((k for k in filled if k >= leading), leading)
     clean = sum(len(record.cells) == width and not record.fault for record in records)
     every = max(1, len(records))
@@ -123,12 +126,11 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     several = [cut for cut in cuts if cut.width > 1 and cut.share >= _LEAST]
     if several:
         best = max(several, key=lambda cut: (not cut.leading, cut.delimiter not in marks, cut.clean))
-        if best.leading and not _is_header(best, reading):
+        if best.leading and not (best.leading == 1 and reading.header and _is_header(best.records)):
             raise _unparted(best, text, reading)
         return best.delimiter
-    unfinished = next((cut.delimiter for cut in cuts if not cut.records), None)
-    if unfinished:
-        return unfinished  # an unclosed quote, which the reader of the first row reports
+    if unfinished := [cut.delimiter for cut in cuts if not cut.records]:
+        return unfinished[0]  # an unclosed quote, which the reader of the first row reports
     if reading.delimiter is None:
         # A number mark that also occurs in the names is a delimiter.
         passed = set() if reading.header else marks
@@ -144,23 +146,32 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
     return next((cut.delimiter for cut in cuts if cut.width == 1), tried[0])
 
 
-def _is_header(cut: _FirstRecords, reading: ReadOptions) -> bool:
-    """Return True for a first line with one name less than rows have cells, or if empty cells end the rows.
+def _is_header(records: Sequence[Record]) -> bool:
+    """Return True for a first line that names the columns of the rows: one name less, or empty cells after them."""
+    first = records[0].cells
+    names = fitted_names(first, [record.cells for record in records[1:]])
+    return names is not None and all(names[len(names) > len(first) :])
 
-    Row names of R are texts, or count the rows; 0,5 below one name is a number.
+
+def fitted_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> list[bytes] | None:
+    """Return the header's cells, one for each column of the rows; None if the rows do not fit them.
+
+    Columns at the end of all rows without a name and a value are left out. Row names of R have no name.
     """
-    first, rows = cut.records[0].cells, [row.cells for row in cut.records[1:]]
-    if not reading.header or cut.leading != 1 or not all(len(row) == cut.width for row in rows):
-        return False
-    named = sum(1 for _ in takewhile(lambda cell: cell.strip(b" \t"), first))
-    if any(cell.strip(b" \t") for cell in first[named:]) or not named:
-        return False
-    if not any(cell.strip(b" \t") for row in rows for cell in row[named:]):
-        return named <= cut.width
-    return named == len(first) == cut.width - 1 and have_row_names(first, rows)
+    names, width = [cell.strip() for cell in header], len(rows[0]) if rows else 0
+    if not width or any(len(row) != width for row in rows):
+        return None
+    kept = width
+    while (
+        kept > 1 and not any(names[kept - 1 : kept]) and not any(row[kept - 1].strip(b" \t") for row in rows)
+    ):
+        kept -= 1
+    if kept == width == len(names) + 1 and _have_row_names(header, rows):
+        return [b"", *names]
+    return None if kept > len(names) or any(names[kept:]) else names[:kept]
 
 
-def have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
+def _have_row_names(header: Sequence[bytes], rows: Sequence[Sequence[bytes]]) -> bool:
     """Return True for rows that begin with R's row names: different texts, or, of several columns, 1 to N.
 
     Parts of quoted texts, or of texts such as "Doe, John", are no cells.
@@ -196,13 +207,12 @@ def _unparted(cut: _FirstRecords, text: bytes, reading: ReadOptions) -> Undecide
         if b'\\"' in text:
             ways.append(({"delimiter": mark.decode(), "escape": "\\"}, "if it stands before quotes"))
         above = {"skip_rows": reading.skip_rows + cut.records[cut.leading].line}
-        filled = sum(bool(cell.strip(b" \t")) for cell in odd.cells)
+        filled = _filled(odd.cells)
         if cut.leading > 1 or filled == 1 or filled != cut.width - 1:  # else it may be a header
             ways.append((above, "for titles above it"))
         last = cut.records[cut.leading - 1].cells
-        if any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells):
-            ways.append(({**above, "header": False}, "for a line of counts above rows"))
-        elif cut.leading > 1 and sum(bool(cell.strip(b" \t")) for cell in last) == 1:  # no names
+        counts = any(NUMBER.fullmatch(cell.strip()) for cell in odd.cells)
+        if counts or (cut.leading > 1 and _filled(last) == 1):  # no names
             ways.append(({**above, "header": False}, "for other lines above rows"))
         problem = (
             f"its line {reading.skip_rows + odd.line + 1:,} has {units.count(filled, 'cell')} with text, most"
@@ -251,11 +261,8 @@ def are_places(names: Sequence[str]) -> bool:
 def renamed(name: str, given: Sequence[str], columns: Sequence[str], expected: Collection[str]) -> list[str]:
     """Return a note on the renamed columns of a file, [] for none. expected: new names that need no note."""
     changed = [repr(c) for c, old in zip(columns, given, strict=True) if c != old and c not in expected]
-    if not changed:
-        return []
-    listed = ", ".join(changed[:_NOTED]) + (" and others" if len(changed) > _NOTED else "")
-    count = units.count(len(changed), "column")
-    return [f"{name}: {count} without a name, or with a repeated one, renamed {listed}."]
+    note = f"{name}: columns without a name, or with a repeated one, renamed: {shown_columns(changed)}."
+    return [note] if changed else []
 
 
 def index_columns(written: Sequence[str], columns: Sequence[TableColumn]) -> tuple[str, ...]:

@@ -252,7 +252,8 @@ def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
     while at < len(data):
         stop = data.find(b"\n", at)
         text = data[at : stop if stop >= 0 else len(data)]
-        skipped = is_skipped(text, dialect)
+        blank = not text.strip(b" \t\r") and dialect.delimiter not in text
+        skipped = blank or (dialect.comment and text.startswith(dialect.comment))
         if dialect.quote and dialect.quote in text and not skipped:
             record = _quoted(data, at, line, dialect)
         else:
@@ -261,13 +262,6 @@ def records_of(data: bytes, dialect: TextDialect) -> Iterator[Record]:
         at, line = record.end, record.next_line
         if not skipped:
             yield record
-
-
-def is_skipped(line: bytes, dialect: TextDialect) -> bool:
-    """Return True for a line without a record: a blank line or a comment."""
-    if dialect.comment and line.startswith(dialect.comment):
-        return True
-    return not line.strip(b" \t\r") and dialect.delimiter not in line
 
 
 def _quoted(data: bytes, begin: int, line: int, dialect: TextDialect) -> Record:
@@ -354,7 +348,7 @@ def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int
         cell = cell if exact else cell.strip(b" \t")
         if cell in na:
             return FINE, b"" if kind == TEXT else None
-        return FINE if _is_utf8(cell) else NOT_UTF8, cell
+        return FINE if cell.decode(errors="ignore").encode() == cell else NOT_UTF8, cell
 
     def value(cell: bytes) -> tuple[int, Any]:
         cell = cell.strip(b" \t")
@@ -384,11 +378,3 @@ def _cell_reader(kind: int, dialect: TextDialect) -> Callable[[bytes], tuple[int
         return (RAGGED if cell.strip(b" \t") else FINE), None
 
     return empty if kind == EMPTY else text if kind in (CATEGORY, TEXT) else value
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

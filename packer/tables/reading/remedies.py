@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from math import isnan
 from typing import NamedTuple
 
 from packer.errors import SourceError, UsageError
@@ -26,16 +27,26 @@ from packer.tables.reading.dialect import (
     first_line_at,
     first_records,
 )
-from packer.tables.reading.record_parser import Record, is_unclosed, one_column, read_texts
+from packer.tables.reading.record_parser import Record, is_unclosed
 from packer.tables.reading.table_header import TableHeader, header_of
 from packer.tables.reading.table_source import ReadOptions, TextDialect
 from packer.tables.reading.text_stream import without_escapes
-from packer.tables.reading.type_inference import MOSTLY, SAMPLE_ROWS, TRIED, fits, infer, valid_of
+from packer.tables.reading.type_inference import (
+    MOSTLY,
+    SAMPLE_ROWS,
+    TRIED,
+    fits,
+    infer,
+    kinds_that_fit,
+    may_mean_missing,
+    numbers_of,
+    valid_of,
+)
 from packer.tables.transform.column_types import TableColumn, as_category, listed, shortest, unique
-from packer.tables.transform.records import BadRow, CellFault, RecordLayout, RecordMember
+from packer.tables.transform.records import BadRow, CellFault
 
-_SHORT = 40  # most characters of a text that may mean "missing"
 _MOMENTS = tuple(kind for kind in TRIED if TableColumn.given("", kind).type in ("date", "time", "timestamp"))
+_NUMBERS = ("number", "integer")
 _DEFAULT = ReadOptions()
 _SHOWN_ROWS, _SHOWN_COLUMNS, _SHOWN_CELL = 3, 4, 24
 _NUMBER = re.compile(rb"[+-]?(?:\d[\d., '_]*|[.,]\d+)(?:[eE][+-]?\d+)?")
@@ -76,12 +87,18 @@ class Beginning(NamedTuple):
     line: int
     has_rows: bool
 
+    @property
+    def complete(self) -> list[Record]:
+        """The first rows that have a cell for each column."""
+        width = self.header.dialect.width + self.header.dialect.surplus
+        return [row for row in self.records if not row.fault and len(row.cells) == width]
+
 
 class Trial(NamedTuple):
     """A sample as options read it.
 
-    header: of the file; columns: with inferred types; records: the first rows; reading: these options; notes:
-    on columns' types, by name.
+    header: of the file; columns: with inferred types; records: its complete first rows; reading: these
+    options; notes: on columns' types, by name.
     """
 
     header: TableHeader
@@ -89,6 +106,19 @@ class Trial(NamedTuple):
     records: list[Record]
     reading: ReadOptions
     notes: dict[str, list[str]]
+
+    def cells(self, number: int) -> dict[bytes, list[int]]:
+        """Return the texts of a column, without spaces around them -> their lines from 0; none for missing."""
+        lines: dict[bytes, list[int]] = {}
+        for row in self.records:
+            lines.setdefault(row.cells[number].strip(b" \t"), []).append(row.line)
+        return {text: at for text, at in lines.items() if text not in self.header.dialect.na}
+
+    def noted(self) -> Iterator[tuple[TableColumn, dict[bytes, list[int]]]]:
+        """Yield the columns whose inferred type is noted as doubtful, with their cells."""
+        for number, column in enumerate(self.columns):
+            if column.name in self.notes:
+                yield column, self.cells(number)
 
 
 def beginning_of(sample: Sample, reading: ReadOptions, dialect: TextDialect | None = None) -> Beginning:
@@ -127,9 +157,10 @@ def _quoted_after_spaces(text: bytes, records: Sequence[Record], dialect: TextDi
 
 def trial_of(name: str, begin: Beginning, reading: ReadOptions) -> Trial:
     """Return the beginning of a file with the types of its columns. name: of the file."""
-    header, cells = begin.header, [row.cells for row in begin.records]
+    header, rows = begin.header, begin.complete
+    cells = [row.cells for row in rows]
     columns, notes = infer(name, unique(header.names), cells, header.dialect, reading.types)
-    return Trial(header, columns, begin.records, reading, notes)
+    return Trial(header, columns, rows, reading, notes)
 
 
 def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial | None:
@@ -139,17 +170,15 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
     """
     try:
         begin = beginning_of(sample, reading)
-        dialect, rows = begin.header.dialect, begin.records
-        rows += first_records(sample.later, True, dialect, SAMPLE_ROWS) if sample.later else []
-        width = dialect.width + dialect.surplus
-        whole = [row for row in rows if not row.fault and len(row.cells) == width]
-        if not whole or len(whole) < (1 if strict else MOSTLY) * len(rows):
+        begin.records.extend(first_records(sample.later, True, begin.header.dialect, SAMPLE_ROWS))
+        rows = begin.complete
+        if not rows or len(rows) < (1 if strict else MOSTLY) * len(begin.records):
             return None
         if not reading.quote and any(
-            cell[:1] == b'"' == cell[-1:] and len(cell) > 1 for row in whole for cell in row.cells
+            cell[:1] == b'"' == cell[-1:] and len(cell) > 1 for row in rows for cell in row.cells
         ):
             return None
-        trial = trial_of(sample.name, begin._replace(records=whole), reading)
+        trial = trial_of(sample.name, begin, reading)
     except (Undecided, SourceError, UsageError):
         return None
     return trial if _is_table(trial) else None
@@ -157,12 +186,11 @@ def tried(sample: Sample, reading: ReadOptions, *, strict: bool = True) -> Trial
 
 def _is_table(trial: Trial) -> bool:
     """Return False if a delimiter stands repeated between cells, or if a single column holds several."""
-    header, first = trial.header, trial.records[:_EXAMINED]
-    names = header.names
-    if not header.lines and header.dialect.delimiter not in DELIMITERS:
-        names = [""] * len(names)
-    blank = (not name and not any(row.cells[n].strip() for row in first) for n, name in enumerate(names))
-    if header.dialect.delimiter not in DELIMITERS and any(blank):
+    names, lines, first = trial.header.names, trial.header.lines, trial.records[:_EXAMINED]
+    if trial.header.dialect.delimiter not in DELIMITERS and any(
+        not (lines and name) and not any(row.cells[n].strip() for row in first)
+        for n, name in enumerate(names)
+    ):
         return False
     if len(names) > 1 or trial.columns[0].type != "category":
         return True
@@ -200,8 +228,7 @@ def remedies(
         if not (odd := other_numbers(trial)):
             found.append(((changes, when), trial))
         elif not {"thousands", "decimal"} & changes.keys():
-            marked = _notations(sample, trial, {name: one.cells for name, one in odd.items()})
-            for (marks, _), read in marked:
+            for (marks, _), read in _notations(sample, trial, odd):
                 given = {name: mark for name, mark in marks.items() if mark != getattr(_DEFAULT, name)}
                 found.append((({**changes, **given}, when), read))
     return found
@@ -271,7 +298,7 @@ def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Col
     """
     changes, when = candidate
     options = " ".join(
-        f"{option_text('types', value) if name == 'types' else option_text(f'Csv.{name}', value)}"
+        option_text(name if name == "types" else f"Csv.{name}", value)
         for name, value in changes.items()
         if name == "types" or value != getattr(_DEFAULT, name)
     )
@@ -282,70 +309,43 @@ def way(candidate: Candidate, trial: Trial, *, several: bool = False, shown: Col
 def values_of(trial: Trial, cells: Collection[bytes] = ()) -> str:
     """Return values of three rows of a trial, for messages: rows and columns with the given cells first."""
     some = (row for row in trial.records if any(cell.strip() in cells for cell in row.cells))
-    lines, rows = [], list(islice(some, _SHOWN_ROWS)) or trial.records[:_SHOWN_ROWS]
-    alone = one_column(trial.header.dialect)
+    rows = list(islice(some, _SHOWN_ROWS)) or trial.records[:_SHOWN_ROWS]
     numbers = sorted(
         range(len(trial.columns)), key=lambda n: all(r.cells[n].strip() not in cells for r in rows)
     )
-    for row in rows:
-        values = []
-        for number in sorted(numbers[:_SHOWN_COLUMNS]):
-            text, column = row.cells[number], trial.columns[number]
-            shown = repr(text.decode(errors="replace")[:_SHOWN_CELL])
-            if column.type in ("number", "integer"):
-                layout = RecordLayout((RecordMember(0, TableColumn("", "number")),))
-                read, bad = read_texts([text], layout, alone)
-                shown = shown if bad or read[0] != read[0] else shortest(read[0].item())
-            values.append(shown)
-        lines.append("(" + ", ".join(values) + (", ..." if len(trial.columns) > len(values) else "") + ")")
-    return listed(lines)
+    chosen = sorted(numbers[:_SHOWN_COLUMNS])
+    more = ", ..." if len(numbers) > len(chosen) else ""
+    return listed([f"({', '.join(_shown(trial, row.cells[n], n) for n in chosen)}{more})" for row in rows])
 
 
-class Odd(NamedTuple):
-    """A number in another notation: its line from 0, and all cells of its column that look like numbers."""
+def _shown(trial: Trial, cell: bytes, number: int) -> str:
+    """Return the value of a column's cell for messages."""
+    (value,) = numbers_of([cell], trial.header.dialect)
+    is_number = trial.columns[number].type in _NUMBERS and not isnan(value)
+    return shortest(value) if is_number else repr(cell.decode(errors="replace")[:_SHOWN_CELL])
 
-    line: int
-    text: str
-    cells: list[bytes]
 
-
-def other_numbers(trial: Trial) -> dict[str, Odd]:
-    """Return the columns with numbers in another notation.
+def other_numbers(trial: Trial) -> dict[str, dict[bytes, list[int]]]:
+    """Return the columns with numbers in another notation: their numbers -> lines, one in it first.
 
     Dates, addresses and versions (1.2.3) are no numbers: no notation reads them.
     """
-    columns, records, reading = trial.columns, trial.records, trial.reading
-    dialect = reading.dialect()
-    found = {}
-    for number, column in enumerate(columns):
-        wrong_type = column.type == "category" or (column.type == "number" and column.name in trial.notes)
-        if not wrong_type or column.name in reading.types:
+    dialect, found = trial.header.dialect, {}
+    for column, lines in trial.noted():
+        odd = {cell: at for cell, at in lines.items() if _NUMBER.fullmatch(cell)}
+        if sum(map(len, odd.values())) < MOSTLY * sum(map(len, lines.values())):
             continue
-        distinct = {row.cells[number].strip(b" \t") for row in records if number < len(row.cells)}
-        if not any(_MARKED.search(cell) and _NUMBER.fullmatch(cell) for cell in distinct):
-            continue
-        present = [
-            (row.line, cell)
-            for row in records
-            if number < len(row.cells) and (cell := row.cells[number].strip(b" \t")) not in dialect.na
-        ]
-        odd = [(line, cell) for line, cell in present if _NUMBER.fullmatch(cell)]
-        marked = [(line, cell) for line, cell in odd if _MARKED.search(cell)]
-        if not marked or len(odd) < MOSTLY * len(present):
-            continue
-        cells = list({cell for _, cell in odd})
-        valid = valid_of(cells, "number", dialect)
-        wrong = [(line, cell) for line, cell in marked if cell not in valid]
+        valid = valid_of([*odd], "number", dialect)
+        wrong = {cell: at for cell, at in odd.items() if cell not in valid and _MARKED.search(cell)}
         given = bool(dialect.thousands) and any(dialect.thousands in cell for cell in valid)
-        if wrong and (given or any(_reads(cells, marks) for marks in _NOTATIONS)):
-            found[column.name] = Odd(wrong[0][0], wrong[0][1].decode(), cells)
+        if wrong and (given or any(_reads(odd, marks) for marks in _NOTATIONS)):
+            found[column.name] = wrong | odd
     return found
 
 
-def _reads(cells: Sequence[bytes], marks: tuple[str, str]) -> bool:
-    return fits(
-        cells, "number", ReadOptions(thousands=marks[0], decimal=marks[1], delimiter="\x1f").dialect()
-    )
+def _reads(cells: Collection[bytes], marks: tuple[str, str]) -> bool:
+    dialect = ReadOptions(thousands=marks[0], decimal=marks[1], delimiter="\x1f").dialect()
+    return fits([*cells], "number", dialect)
 
 
 def check_notation(sample: Sample, trial: Trial) -> None:
@@ -353,26 +353,25 @@ def check_notation(sample: Sample, trial: Trial) -> None:
 
     trial: the sample as its options read it.
     """
-    odd, reading = other_numbers(trial), trial.reading
+    odd, dialect = other_numbers(trial), trial.header.dialect
     if not odd:
         return
-    found = _notations(sample, trial, {name: o.cells for name, o in odd.items()})
+    firsts = [(name, *next(iter(cells.items()))) for name, cells in odd.items()]
     seen = " and ".join(
-        f"line {reading.skip_rows + o.line + 1:,}, column {name!r} holds {o.text[:40]!r}"
-        for name, o in list(odd.items())[:2]
+        f"line {trial.reading.skip_rows + lines[0] + 1:,}, column {name!r} holds {cell.decode()[:40]!r}"
+        for name, cell, lines in firsts[:2]
     )
-    dialect = reading.dialect()
     marks = f"the decimal point {dialect.decimal.decode()!r}"
     marks += f" and {dialect.thousands.decode()!r} between groups of three digits" * bool(dialect.thousands)
-    marked = {o.text.encode() for o in odd.values()} | {
-        cell for o in odd.values() for cell in o.cells if _MARKED.search(cell)
-    }
-    if len(found) == 1:
-        ways = [way(_with_value(found[0][0], next(iter(odd.values())).text.encode()), found[0][1])]
-    else:
-        ways = [way(*remedy, several=True, shown=marked) for remedy in found]
+    found = _notations(sample, trial, odd)
+    marked = [cell for cells in odd.values() for cell in cells if _MARKED.search(cell)]
+    ways = [way(*remedy, several=len(found) > 1, shown=marked) for remedy in found]
     ways = ways or ["a file in one notation, as none reads all columns"]
-    if not any(_changes(trial, read, set(odd)) for _, read in found):
+    points = any(
+        column.type == "number" and column.name not in odd and any(b"." in cell for cell in trial.cells(n))
+        for n, column in enumerate(trial.columns)
+    )
+    if not (points and any(read.reading.thousands == "." for _, read in found)):
         ways.append(f"types={dict.fromkeys(list(odd)[:4], 'category')!r} if they are not numbers")
     raise SourceError(
         f"{sample.name}: {seen}, numbers in another notation than {marks}. Pass {', or '.join(ways)}."
@@ -384,54 +383,46 @@ def check_forms(sample: Sample, trial: Trial) -> None:
 
     trial: the sample as its options read it.
     """
-    dialect = trial.reading.dialect()
-    for number, column in enumerate(trial.columns):
-        if column.type != "category" or column.name not in trial.notes or column.name in trial.reading.types:
+    for column, lines in trial.noted():
+        if column.type != "category":
             continue
-        lines: dict[bytes, int] = {}
-        for row in trial.records:
-            lines.setdefault(row.cells[number].strip(b" \t") if number < len(row.cells) else b"", row.line)
-        cells = [cell for cell in lines if cell not in dialect.na]
-        forms = {kind: valid_of(cells, kind, dialect) for kind in _MOMENTS}
-        valid = set().union(*forms.values())
-        most = max(forms.values(), key=len)
-        others = sorted(valid - most, key=lines.__getitem__)
-        if not others or len(valid) < MOSTLY * len(cells):
+        forms = [valid_of([*lines], kind, trial.header.dialect) for kind in _MOMENTS]
+        valid, most = set().union(*forms), max(forms, key=len)
+        if valid == most or len(valid) < MOSTLY * len(lines):
             continue
-        seen = [(lines[cell], cell.decode()) for cell in (min(most, key=lines.__getitem__), others[0])]
-        first, second = (f"line {trial.reading.skip_rows + at + 1:,} {cell!r}" for at, cell in sorted(seen))
+        seen = sorted(min((lines[cell][0], cell.decode()) for cell in some) for some in (most, valid - most))
+        first, second = (f"line {trial.reading.skip_rows + at + 1:,} {cell!r}" for at, cell in seen)
         raise SourceError(
             f"{sample.name}: column {column.name!r} holds dates or times in several forms, in {first} and in"
-            f" {second}; all cells of a column need one. Correct it, or pass {as_category(column.name)} for texts."
+            f" {second}; all cells of a column need one. Correct it, or pass {as_category(column.name)} for"
+            " texts."
         )
 
 
-def _changes(trial: Trial, other: Trial, odd: set[str]) -> bool:
-    """Return True if another notation changes the numbers of other columns than the odd ones."""
-    mark = other.reading.thousands.encode()
-    return mark == b"." and any(
-        c.type == "number" and c.name not in odd and any(mark in row.cells[n] for row in trial.records)
-        for n, c in enumerate(trial.columns)
-    )
-
-
 def _notations(
-    sample: Sample, trial: Trial, odd: Mapping[str, Sequence[bytes]]
+    sample: Sample, trial: Trial, odd: Mapping[str, Collection[bytes]]
 ) -> list[tuple[Candidate, Trial]]:
-    """Return the notations under which the given cells are numbers, and no other column loses its type."""
+    """Return the notations under which the given cells are numbers, and no other column loses its type.
+
+    odd: column -> cells, of which the first shows what a notation makes of it.
+    """
     cells = {cell.strip() for row in trial.records for cell in row.cells}
     numbers = [cell for cell in chain(cells, *odd.values()) if _NUMBER.fullmatch(cell)]
-    typed = {column.name: column.type for column in trial.columns}
     candidates: list[Candidate] = [
         ({"thousands": marks[0], "decimal": marks[1]}, "")
         for marks in _NOTATIONS
         if all(_reads(cells, marks) for cells in odd.values()) and _occur(marks, numbers)
         if marks != ("", ",") or all(map(_is_decimal, odd.values()))
     ]
+    was_number = {c.name for c in trial.columns if c.type in _NUMBERS} | odd.keys()
+    kept = {(column.name, column.type) for column in trial.columns}
+    first = next(iter(next(iter(odd.values()))))
     return [
-        (candidate, read)
-        for candidate, read in remedies(sample, trial.reading, candidates)
-        if all(_as_good(c, typed.get(c.name), c.name in odd) for c in read.columns)
+        ((changes, f"for {shortest(*numbers_of([first], read.header.dialect))}"), read)
+        for (changes, _), read in remedies(sample, trial.reading, candidates)
+        if all(
+            (c.name, c.type) in kept or (c.type in _NUMBERS and c.name in was_number) for c in read.columns
+        )
     ]
 
 
@@ -452,60 +443,32 @@ def _occur(marks: tuple[str, str], numbers: Sequence[bytes]) -> bool:
     return all(any(m.encode() in cell and _reads([cell], marks) for cell in numbers) for m in needed)
 
 
-def _as_good(column: TableColumn, before: str | None, is_odd: bool) -> bool:
-    """Return True if a column kept its type, or became numbers."""
-    numbers = ("number", "integer")
-    return column.type == before or (column.type in numbers and (is_odd or before in numbers))
-
-
 def wrong_cell(
     sample: Sample, reading: ReadOptions, column: TableColumn, bad: BadRow
 ) -> list[tuple[Candidate, Trial]]:
     """Return the changes under which a cell does not contradict the column's type any more."""
-    plain, text, value = tried(sample, reading, strict=False), bad.value, bad.value.encode()
-    if plain is None or column.name not in (names := [c.name for c in plain.columns]):
-        return []
-    number = names.index(column.name)
-    cells = [*(row.cells[number] for row in plain.records), value]
-    if text.strip() == column.name:
-        return []  # a header among the rows
+    plain, value = tried(sample, reading, strict=False), bad.value.strip(" \t").encode()
+    names = [c.name for c in plain.columns] if plain else []
+    if plain is None or column.name not in names or bad.value.strip() == column.name:
+        return []  # the name: a header among the rows
     if bad.reason in (CellFault.LEADING_ZEROS, CellFault.ROUNDED):
         lossy = ["integer"] if bad.reason == CellFault.LEADING_ZEROS else []
         return [(({"types": {column.name: kind}}, ""), plain) for kind in ("category", *lossy)]
-    is_number = _NUMBER.fullmatch(value) is not None and column.type in ("number", "integer")
-    dialect, types = plain.header.dialect, {column.notation or column.type}
-    kinds = [kind for kind in TRIED if kind not in types and fits(cells, kind, dialect)]
-    typed: list[Candidate] = [
-        ({"types": {column.name: kind}}, "for texts" if kind == "category" else "")
-        for kind in (*kinds, "category")
-        if kind not in types and not (is_number and kind == "currency")
+    number, dialect = names.index(column.name), plain.header.dialect
+    cells = [value, *plain.cells(number)]
+    is_number = _NUMBER.fullmatch(value) is not None and column.type in _NUMBERS
+    others = {column.notation or column.type, "currency" if is_number else ""}
+    found: list[tuple[Candidate, Trial]] = [
+        (({"types": {column.name: kind}}, "for texts" if kind == "category" else ""), plain)
+        for kind in (*kinds_that_fit(cells, dialect), "category")
+        if kind not in others
     ]
-    found = [(candidate, plain) for candidate in typed]
     if is_number:
-        notations = _notations(sample, plain, {column.name: cells})
-        return [*((_with_value(c, value), read) for c, read in notations), *found]
-    texts = [n for n, c in enumerate(plain.columns) if n != number and c.type == "category"]
-    others = [{row.cells[n] for row in plain.records} for n in texts]
-    # Among texts, it may be a value.
-    if _may_mean_missing(text) and not any(
-        value in some and not _are_numbers(some, dialect) for some in others
+        return [*_notations(sample, plain, {column.name: cells}), *found]
+    texts = [plain.cells(n) for n, c in enumerate(plain.columns) if n != number and c.type == "category"]
+    among = [some for some in texts if value in some]  # it may be a value
+    if may_mean_missing(value) and all(
+        2 * len(valid_of([*some], "number", dialect)) > len(some) for some in among
     ):
-        found.insert(-1, (({"na": (text,)}, f"if {text!r} means missing"), plain))
+        found.insert(-1, (({"na": (bad.value,)}, f"if {bad.value!r} means missing"), plain))
     return found
-
-
-def _are_numbers(cells: Collection[bytes], dialect: TextDialect) -> bool:
-    return 2 * len(valid_of([*cells], "number", dialect)) > len(cells)
-
-
-def _with_value(candidate: Candidate, value: bytes) -> Candidate:
-    """Return a notation with the number that it makes of a cell."""
-    plain = value.replace(candidate[0]["thousands"].encode(), b"").replace(
-        candidate[0]["decimal"].encode(), b"."
-    )
-    return candidate[0], f"for {shortest(float(plain))}"
-
-
-def _may_mean_missing(text: str) -> bool:
-    """Return True for a short text without digits other than those of 0000-00-00."""
-    return 0 < len(text) <= _SHORT and text.isprintable() and not re.search("[1-9]|^0$", text)

@@ -7,6 +7,7 @@ import datetime as dt
 import io
 import tarfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -18,15 +19,15 @@ _STEP = 1 << 20  # bytes of a member read at once
 _LISTED = 3  # most names in a message
 
 
-def zip_member(file: io.FileIO) -> Any:
-    """Open the only file of a zip archive, or a workbook's sheet as CSV. Raises SourceError."""
+def zip_member(file: io.FileIO) -> Iterator[bytes]:
+    """Yield the only file of a zip archive, or a workbook's sheet as CSV. Raises SourceError."""
     name = str(file.name)
     try:
         archive = ZipFile(file)
         held = archive.namelist()
         if "xl/workbook.xml" in held:
             return _sheet(name, file)
-        return archive.open(_only(name, held, "a zip archive"))
+        return iter(partial(archive.open(_only(name, held, "a zip archive")).read, _STEP), b"")
     except (BadZipFile, RuntimeError) as error:
         raise SourceError(f"{name}: cannot be unpacked ({error}). Unpack it, and pass the file.") from None
 

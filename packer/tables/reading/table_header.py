@@ -7,15 +7,23 @@ delimiters, and several lines may hold the names.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import isnan
 from typing import NamedTuple
 
 from packer import units
-from packer.tables.reading.dialect import NO_NAME, NUMBER, Undecided, are_places, column_names, have_row_names
+from packer.tables.reading.dialect import (
+    NO_NAME,
+    NUMBER,
+    Undecided,
+    are_places,
+    column_names,
+    fitted_names,
+)
 from packer.tables.reading.table_source import ReadOptions, TextDialect
-from packer.tables.reading.type_inference import MOSTLY, fits, kinds_of, valid_of
+from packer.tables.reading.type_inference import MOSTLY, fits, kinds_of, numbers_of, valid_of
 
 _MOST_HEADERS = 4  # most lines with names
 _SECOND = 2  # lines
@@ -49,13 +57,11 @@ class _FirstRows:
         """Return True for a cell with a value."""
         return cell.strip(b" \t") not in self.dialect.na
 
-    def column(self, number: int, start: int = 1) -> list[bytes]:
-        """Return the values of a column, those of the first `start` records left out."""
-        return [
-            row[number]
-            for row in self.records[start : start + _EXAMINED]
-            if number < len(row) and self.filled(row[number])
-        ]
+    def columns(self, start: int = 1) -> list[list[bytes]]:
+        """Return the values of each column of the header, those of the first `start` records left out."""
+        rows = self.records[start : start + _EXAMINED]
+        places = range(len(self.records[0]))
+        return [[row[n] for row in rows if n < len(row) and self.filled(row[n])] for n in places]
 
 
 def header_of(
@@ -63,90 +69,48 @@ def header_of(
 ) -> TableHeader:
     """Return the header of a file by its first records, at least one. Raises SourceError, Undecided."""
     rows = _FirstRows(name, records, dialect)
-    if not reading.header:
-        width, notes = _without_empty(rows, [""] * len(records[0]), 0)
-        return TableHeader([str(n) for n in range(width)], _sized(dialect, records, width), 0, notes)
-    lines, joined, notes = _lines(rows, reading)
-    names = column_names(name, joined)
-    _check_names(rows, joined, names, reading.types)
-    if lines == 1:
-        names, notes = _fitted(rows, names)
-    if are_places(names):
-        notes = (*notes, f"{name}: its first row numbers the columns, so it holds their names.")
-    width, more = _without_empty(rows, names, lines)
-    names = names[:width]
+    lines, cells, notes = _lines(rows, reading) if reading.header else (0, [b""] * len(records[0]), ())
+    widths = {len(row) for row in records[lines:]}
+    width = widths.pop() if len(widths) == 1 else 0
+    fitted = fitted_names(cells, records[lines:])
+    cells, least = fitted or cells, len(cells)
+    names = column_names(name, cells) if lines else [str(n) for n in range(len(cells))]
+    surplus = max(0, width - len(names))
+    seen = {
+        "delimiters at the end of its header are left out": least > width,
+        "its header has one name less than its rows have cells, as R writes row names; the first column has"
+        " no name": len(names) > least,
+        "its first row numbers the columns, so it holds their names": lines and are_places(names),
+        f"each row ends with {units.count(surplus, 'empty cell')} without a name; left out": surplus,
+    }
+    if fitted:
+        notes += tuple(f"{name}: {note}." for note, holds in seen.items() if holds)
     if lines == 1 and not set(reading.types) & set(names):
-        _refuse_values(rows, names)
-    return TableHeader(names, _sized(dialect, records[lines:], width), lines, (*notes, *more))
+        _check_names(rows, cells)
+    return TableHeader(names, replace(dialect, width=len(names), surplus=surplus), lines, notes)
 
 
-def _check_names(
-    rows: _FirstRows, cells: Sequence[bytes], names: Sequence[str], named: Collection[str]
-) -> None:
-    """Raise Undecided for a first row of numbers, or of texts in single quotes.
-
-    Numbers are names if they count the columns, if they ascend behind an empty cell (a pivot table), or if
-    one of them is in `named`, by the user.
-    """
-    filled = [cell.strip().replace(b",", b".") for cell in cells if rows.filled(cell)]
-    if filled and all(map(NO_NAME.fullmatch, filled)) and not (are_places(names) or {*names} & {*named}):
-        ascending = all(float(a) < float(b) for a, b in pairwise(filled))
-        pivot = len(filled) == len(cells) - 1 > 1 and ascending and not rows.filled(cells[0])
-        if not pivot or len(rows.column(0)) < min(len(rows.records) - 1, _EXAMINED):
-            raise Undecided(
-                "its first row holds numbers, not names",
-                [({"header": False}, "if it is a row")],
-                "types= with one of its names if it holds the names",
-            )
+def _check_names(rows: _FirstRows, cells: Sequence[bytes]) -> None:
+    """Raise Undecided for a first row of numbers, of values like those below, or of texts in single quotes."""
+    filled = [cell.strip() for cell in cells if rows.filled(cell)]
     if filled and rows.dialect.quote == b'"' and all(map(_QUOTED.fullmatch, filled)):
         raise Undecided("its names stand in single quotes", [({"quote": "'"}, "")])
+    if seen := "numbers, not names" if _are_numbers(rows, cells) else _value_of(rows):
+        raise Undecided(
+            f"its first row holds {seen}",
+            [({"header": False}, "if it is a row")],
+            "types= with one of its names if it holds the names",
+        )
 
 
-def _sized(dialect: TextDialect, records: Sequence[Sequence[bytes]], width: int) -> TextDialect:
-    """Return the dialect with the number of columns, and of empty cells that end all rows."""
-    widths = {len(row) for row in records}
-    surplus = widths.pop() - width if len(widths) == 1 else 0
-    return replace(dialect, width=width, surplus=max(0, surplus))
-
-
-def _fitted(rows: _FirstRows, names: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return one name for each cell of the rows, if all rows have the same number of cells, and notes."""
-    widths = {len(row) for row in rows.records[1:]}
-    if len(widths) != 1:
-        return names, ()
-    (width,) = widths
-    while len(names) > width and not names[-1]:
-        names = names[:-1]
-    if len(names) < len(rows.records[0]):
-        return names, (f"{rows.name}: delimiters at the end of its header are left out.",)
-    ends = all(not row[-1].strip(b" \t") for row in rows.records[1:])
-    if width != len(names) + 1 or ends:
-        return names, ()
-    if not have_row_names(rows.records[0], rows.records[1:]):
-        return names, ()
-    return ["", *names], (
-        f"{rows.name}: its header has one name less than its rows have cells, as R writes row names; the"
-        " first column has no name.",
-    )
-
-
-def _without_empty(rows: _FirstRows, names: Sequence[str], lines: int) -> tuple[int, tuple[str, ...]]:
-    """Return the number of columns without the last ones that have no name and no value, and a note."""
-    widths = {len(row) for row in rows.records[lines:]}
-    if len(widths) > 1 or not widths:
-        return len(names), ()
-    (width,) = widths
-    kept = width
-    while kept > 1 and (kept > len(names) or not names[kept - 1]):
-        if any(row[kept - 1].strip(b" \t") for row in rows.records[lines:]):
-            break
-        kept -= 1
-    if kept == width or kept > len(names):
-        return len(names), ()
-    return kept, (
-        f"{rows.name}: each row ends with {units.count(width - kept, 'empty cell')} without a name; left "
-        "out.",
-    )
+def _are_numbers(rows: _FirstRows, cells: Sequence[bytes]) -> bool:
+    """Return True for numbers, unless they count the columns, or ascend behind an empty cell (a pivot table)."""
+    filled = [cell.strip().replace(b",", b".") for cell in cells if rows.filled(cell)]
+    if not filled or not all(map(NO_NAME.fullmatch, filled)) or are_places([c.decode() for c in cells]):
+        return False
+    ascending = all(float(a) < float(b) for a, b in pairwise(filled))
+    pivot = len(filled) == len(cells) - 1 > 1 and ascending and not rows.filled(cells[0])
+    return not pivot or len(rows.columns()[0]) < min(len(rows.records) - 1, _EXAMINED)
 
 
 def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tuple[str, ...]]:
@@ -156,8 +120,7 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
     if any(NUMBER.fullmatch(cell.strip()) for row in records[1:2] for cell in row):
         return 1, top, ()
     most = min(_MOST_HEADERS, len(records) - _LEAST)
-    found: tuple[int, list[bytes], tuple[str, ...]] | None = None
-    for lines in range(2, most + 1):
+    for lines in range(most, 1, -1):
         head = records[:lines]
         if not _are_names(rows, lines):
             continue
@@ -172,11 +135,10 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
         repeats = len(set(top)) < len(top) and len(set(names)) == len(names)
         if (single and single[-1] == head[-1]) or repeats:
             shown = ", ".join(repr(name.decode(errors="replace")) for name in names[:3])
-            note = f"{rows.name}: its first {lines} lines hold names, joined as {shown}."
-            found = lines, names, (note,)
-    if found:
-        return found
-    if most >= _SECOND and _are_names(rows, _SECOND) and _differ(records[1]):
+            return lines, names, (f"{rows.name}: its first {lines} lines hold names, joined as {shown}.",)
+    words = [cell.strip() for row in records[1:2] for cell in row if cell.strip()]
+    differ = len(words) == 1 or len(set(words)) > 1  # one word in several cells means missing
+    if most >= _SECOND and differ and _are_names(rows, _SECOND):
         cell = next(c for c in records[1] if rows.filled(c)).decode(errors="replace")[:40]
         raise Undecided(
             f"its second line, with {cell!r}, holds no value of a column whose other cells are numbers, so"
@@ -187,82 +149,64 @@ def _lines(rows: _FirstRows, reading: ReadOptions) -> tuple[int, list[bytes], tu
     return 1, top, ()
 
 
-def _differ(cells: Sequence[bytes]) -> bool:
-    """Return True unless one word stands in several cells, as for missing values."""
-    words = [cell.strip() for cell in cells if cell.strip()]
-    return len(words) == 1 or len(set(words)) > 1
-
-
 def _are_names(rows: _FirstRows, lines: int) -> bool:
     """Return True if the records after the first hold no value of any typed column, and all later ones do."""
     width = len(rows.records[0])
     if any(len(row) != width for row in rows.records[: lines + _LEAST]):
         return False
-    below = {str(n): rows.column(n, lines) for n in range(width)}
-    kinds = kinds_of(below, rows.dialect)
-    typed = [int(n) for n, kind in kinds.items() if kind not in ("", "category")]
-    if not typed:
-        return False
-    first = {str(n): [*map(rows.records.__getitem__, range(1, lines))] for n in typed}
-    cells = [[row[int(n)] for row in some if rows.filled(row[int(n)])] for n, some in first.items()]
-    words = {cell.strip() for some in cells for cell in some}
-    # A single mark in all columns means missing.
-    if not words or all(not any(c.isalpha() for c in word.decode(errors="replace")) for word in words):
-        return False
-    last = rows.records[lines - 1]
-    if not any(map(rows.filled, last)) or sum(1 for some in cells if some) * 2 <= len(cells):
-        return False
-    return not any(
-        valid_of(some, kinds[str(n)], rows.dialect) for n, some in zip(typed, cells, strict=True) if some
+    kinds = kinds_of(rows.columns(lines), rows.dialect)
+    typed = [n for n, kind in enumerate(kinds) if kind not in ("", "category")]
+    held = {n: [row[n] for row in rows.records[1:lines] if rows.filled(row[n])] for n in typed}
+    held = {n: cells for n, cells in held.items() if cells}
+    words = b"".join(cell for cells in held.values() for cell in cells).decode(errors="replace")
+    return (
+        2 * len(held) > len(typed)
+        and any(map(str.isalpha, words))  # a single mark in all columns means missing
+        and any(map(rows.filled, rows.records[lines - 1]))
+        and not any(valid_of(cells, kinds[n], rows.dialect) for n, cells in held.items())
     )
 
 
-def _refuse_values(rows: _FirstRows, names: Sequence[str]) -> None:
-    """Raise Undecided if the first row looks like the others: numbers among names, or values found below."""
+def _value_of(rows: _FirstRows) -> str:
+    """Return a value of a first row that looks like the others, and why; "" if one of its cells is a name."""
     records = [row for row in rows.records if len(row) == len(rows.records[0])]
     if len(records) < max(1 + _LEAST, MOSTLY * len(rows.records)):
-        return
+        return ""
     rows = replace(rows, records=records)
     first, few = records[0], records[1 : 1 + _LEAST]
     for number, cell in enumerate(first):
         named = rows.filled(cell) and not NO_NAME.fullmatch(cell.strip())
         if named and all(NUMBER.fullmatch(row[number].strip()) for row in few):
-            return  # the name of a column of numbers
-    below = {str(n): rows.column(n) for n in range(len(names))}
-    kinds = kinds_of(below, rows.dialect)
+            return ""  # the name of a column of numbers
+    columns = rows.columns()
     again: list[bytes] = []
     alike: list[bytes] = []
-    texts: list[bytes] = []
-    numbers: list[tuple[bytes, int]] = []
-    for number, cell in enumerate(first[: len(names)]):
-        kind, column = kinds[str(number)], below[str(number)]
+    texts = numbers = 0
+    inside: list[bytes] = []
+    for cell, column, kind in zip(first, columns, kinds_of(columns, rows.dialect), strict=True):
         if not rows.filled(cell) or not column:
             continue
         if kind == "category":
-            texts.append(cell)
+            texts += 1
             others = {c.strip() for c in column}
             again += [cell] if cell.strip() in others and len(others) < len(column) else []
         elif not fits([cell], kind, rows.dialect):
-            return  # a name of a column of numbers, dates or such
+            return ""  # a name of a column of numbers, dates or such
         elif kind in ("number", "integer"):
-            numbers.append((cell, number))
+            numbers += 1
+            inside += [cell] if _is_inside(cell, column, rows.dialect) else []
         else:
             alike.append(cell)
-    inside = [cell for cell, number in numbers if _is_inside(cell, below[str(number)], rows.dialect)]
-    values = _values(first[: len(names)], rows.dialect)
+    values = _values(first, rows.dialect)
     steps = {round(b - a, 9) for a, b in pairwise(values)} if len(values) >= _LEAST else set()
     rising = len(steps) == 1 and steps != {0}  # 2019, 2020, 2021 are names
-    again = again if 2 * len(again) >= len(texts) else []
-    alike += inside if len(inside) * 2 > len(numbers) and not rising else []
-    if again or alike:
-        seen = (again or alike)[0].decode(errors="replace")[:40]
-        what = "comes again below" if again else "is a value like those below"
-        raise Undecided(
-            f"its first row holds {seen!r}, which {what}, and no name that its column could not hold; it may"
-            " be a row",
-            [({"header": False}, "if it is")],
-            "types= with one of its names if it holds the names",
-        )
+    again = again if 2 * len(again) >= texts else []
+    alike += inside if len(inside) * 2 > numbers and not rising else []
+    if not again and not alike:
+        return ""
+    seen = (again or alike)[0].decode(errors="replace")[:40]
+    what = "comes again below" if again else "is a value like those below"
+    return f"{seen!r}, which {what}, and no name that its column could not hold; it may be a row"
 
 
 def _is_inside(cell: bytes, column: Sequence[bytes], dialect: TextDialect) -> bool:
@@ -277,6 +221,4 @@ def _is_inside(cell: bytes, column: Sequence[bytes], dialect: TextDialect) -> bo
 
 def _values(cells: Sequence[bytes], dialect: TextDialect) -> list[float]:
     """Return the values of those cells that are numbers."""
-    plain = (cell.strip().replace(dialect.thousands or b" ", b"") for cell in cells)
-    points = (cell.replace(dialect.decimal, b".") for cell in plain)
-    return [float(cell) for cell in points if NO_NAME.fullmatch(cell)]
+    return [value for value in numbers_of(cells, dialect) if not isnan(value)]

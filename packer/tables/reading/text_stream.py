@@ -62,14 +62,10 @@ class TextStream:
         try:
             block = self._file.read(_TAR_BLOCK)
             named = compression(name) if block else ""  # an empty file is valid under any name
-            self._suffix = next(
-                (suffix for magic, suffix in _MAGIC.items() if block.startswith(magic)), named
-            )
+            begins = (suffix for magic, suffix in _MAGIC.items() if block.startswith(magic))
+            self._suffix = next(begins, named)
             self._unpack()
-            if self._suffix not in ("", ".zip"):
-                packed, block = memoryview(bytearray(_TAR_BLOCK)), b""
-                block = bytes(packed[: self.fill(packed)])
-            self._tar = is_tar(block)
+            self._tar = is_tar(block if self._suffix in ("", ".zip") else self.read(_TAR_BLOCK))
             self._start()
         except OSError as error:
             self._file.close()
@@ -94,10 +90,8 @@ class TextStream:
             self._bytes, faults = _KINDS[self._suffix](self._file)
             self._faults += faults
         if self._tar:
-            self._bytes, self._faults = (
-                _Pieces(tar_member(self.name, self._bytes)),
-                (*self._faults, tarfile.TarError),
-            )
+            self._bytes = _Pieces(tar_member(self.name, self._bytes))
+            self._faults += (tarfile.TarError,)
 
     def _start(self) -> None:
         """Start at the text's beginning. Raises SourceError for UTF-16 and UTF-32 under another encoding."""
@@ -133,8 +127,7 @@ class TextStream:
         except csv.Error as error:
             raise SourceError(
                 f"{self.name}: a quoted cell is not closed as csv=Csv(escape={self._escape[0]!r}) and"
-                f" csv=Csv(quote={self._escape[2]!r}) say ({error}). Correct it, or pass "
-                "csv=Csv(quote='')."
+                f" csv=Csv(quote={self._escape[2]!r}) say ({error}). Correct it, or pass csv=Csv(quote='')."
             ) from None
         except self._faults as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -216,10 +209,8 @@ def _unescaped(stream: Any, escape: str, delimiter: str, quote: str) -> Iterator
     Line ends stay where they are, so that line numbers do.
     """
     null = f"(?:(?<={re.escape(delimiter)})|^){re.escape(escape)}N(?={re.escape(delimiter)}|[\r\n]|$)"
-    buffered = io.BufferedReader(
-        _Pieces(iter(partial(stream.read, _STEP), b""))
-    )  # closes its raw stream alone
-    lines = (re.sub(null, "", line.decode()) for line in buffered)
+    pieces = _Pieces(iter(partial(stream.read, _STEP), b""))  # which BufferedReader may close
+    lines = (re.sub(null, "", line.decode()) for line in io.BufferedReader(pieces))
     rows = csv.reader(
         lines,
         delimiter=delimiter,
@@ -258,10 +249,6 @@ def _frames(file: io.FileIO, decompressor: Any) -> Iterator[bytes]:
         raise EOFError
 
 
-def _readable(stream: Any) -> Any:
-    return stream if hasattr(stream, "readinto") else _Pieces(stream)
-
-
 Opened = tuple[Any, "tuple[type[Exception], ...]"]
 """An object with `readinto` for the decompressed bytes, and the error types that it raises for damaged data.
 """
@@ -292,6 +279,6 @@ _KINDS: dict[str, Callable[[io.FileIO], Opened]] = {
     ".gz": _gzip,
     ".zst": _zst,
     ".bz2": lambda file: (bz2.BZ2File(file), (ValueError,)),
-    ".zip": lambda file: (_readable(zip_member(file)), (BadZipFile, zlib.error)),
+    ".zip": lambda file: (_Pieces(zip_member(file)), (BadZipFile, zlib.error)),
     ".xz": lambda file: (lzma.LZMAFile(file), (lzma.LZMAError,)),  # noqa: SIM115
 }

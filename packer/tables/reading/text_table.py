@@ -73,7 +73,11 @@ class TextTable(TableSource):
         sample = self._sample = self._read(first, _SAMPLE)
         head = self._head(sample)
         header, self._form = head.header, head.header.dialect
-        self._heads = [head, *(self._other(name, header.names, _HEAD + 2 * head.begin) for name in names[1:])]
+        self._heads = [head]
+        for name in names[1:]:
+            other = self._head(self._read(name, _HEAD + 2 * head.begin), self._form)
+            compare_names(name, other.header.names, first, header.names)
+            self._heads.append(other._replace(records=[]))
         at = next((k for k, head in enumerate(self._heads) if head.has_rows), None)
         if at is None:
             raise SourceError(f"{first}: holds a header and no rows; at least one row is needed. Check it.")
@@ -117,12 +121,6 @@ class TextTable(TableSource):
             return beginning_of(sample, self._reading, dialect)
         except Undecided as undecided:
             raise refusal(sample, self._reading, undecided) from None
-
-    def _other(self, name: str, names: Sequence[str], size: int) -> Beginning:
-        """Return the beginning of a file other than the first. Raises SourceError if its columns differ."""
-        head = self._head(self._read(name, size), self._form)
-        compare_names(name, head.header.names, self.names[0], names)
-        return head._replace(records=[])
 
     def _endless(self, name: str, place: int, text: bytes) -> SourceError:
         """Return the error for a record without an end. place, text: of its beginning in the file's text."""

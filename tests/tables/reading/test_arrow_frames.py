@@ -309,7 +309,9 @@ def test_pandas_names_that_are_no_texts_or_occur_twice():
     data = pandas.DataFrame([[1.0, 2.0, 3.0]], columns=[0, "a", "a"])
     table = FrameTable(data, ReadOptions())
     assert [c.name for c in table.columns] == ["0", "a", "a.1"]
-    assert table.notes == ("data frame: 1 column without a name, or with a repeated one, renamed 'a.1'.",)
+    assert table.notes == (
+        "data frame: columns without a name, or with a repeated one, renamed: 1 column ('a.1').",
+    )
     assert [numbers(data, TableColumn(name, "number")).tolist() for name in ("0", "a")] == [[1.0], [2.0]]
 
 

@@ -472,7 +472,7 @@ def test_columns_of_equal_names_and_of_none(tmp_path: Path, form: str):
     source = open_table([name], ReadOptions())
     assert [c.name for c in source.columns] == ["a", "column_1", "a.2", "a.1"]
     assert source.notes == (
-        f"{name}: 2 columns without a name, or with a repeated one, renamed 'column_1', 'a.2'.",
+        f"{name}: columns without a name, or with a repeated one, renamed: 2 columns ('column_1', 'a.2').",
     )
     layout = layout_of(source)
     assert values(read_all(source, layout), layout) == [[n, n + 10] for n in range(4)]

@@ -401,8 +401,8 @@ def test_many_equal_names_are_numbered_and_a_few_of_them_told() -> None:
     found = unique(["x"] * 50_000)
     assert found == ("x", *(f"x.{k}" for k in range(1, 50_000)))
     assert renamed("a.csv", ["x"] * 50_000, found, ["x.1"]) == [
-        "a.csv: 49,998 columns without a name, or with a repeated one, renamed"
-        " 'x.2', 'x.3', 'x.4', 'x.5', 'x.6', 'x.7' and others."
+        "a.csv: columns without a name, or with a repeated one, renamed: 49,998 columns"
+        " ('x.2', 'x.3', 'x.4', 'x.5', 'x.6', 'x.7' and 49992 more)."
     ]
 
 

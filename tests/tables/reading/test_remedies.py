@@ -56,8 +56,8 @@ OTHER = "numbers in another notation than the decimal point '.'. Pass"
         ),
         (
             "a;b\n1,250;2\n1,300;3\n",
-            "line 2, column 'a' holds '1,250'|--thousands \",\", which reads (1250, 2) and (1300, 3), or --decimal \",\","
-            " which reads (1.25, 2) and (1.3, 3), or --type a=category if they are not numbers.",
+            "line 2, column 'a' holds '1,250'|--thousands \",\" for 1250, which reads (1250, 2) and (1300, 3), or"
+            ' --decimal "," for 1.25, which reads (1.25, 2) and (1.3, 3), or --type a=category if they are not numbers.',
         ),
         # A number of the other column would change, too: as texts, b hides that a is read wrongly.
         (
@@ -165,7 +165,7 @@ def test_notes_on_headers() -> None:
 def test_a_first_row_like_the_others_is_an_error(text: str, seen: str) -> None:
     assert refused(text) == (
         f"a.csv: its first row holds {seen}, and no name that its column could not hold; it may be a row. Pass"
-        " --no-header if it is, or --type with one of its names if it holds the names."
+        " --no-header if it is a row, or --type with one of its names if it holds the names."
     )
     assert described(text, header=False)[0] == [str(n) for n in range(text.split("\n")[0].count(",") + 1)]
 
@@ -248,7 +248,7 @@ def test_words_that_mean_missing_and_spaces_are_told_once() -> None:
     assert described(text)[2] == [
         "a.csv: words that mean missing in columns of texts, in the first 4 rows: code 'NA' 2. If they are values,"
         " pass --type code=verbatim: only empty cells are missing.",
-        "a.csv: spaces around the texts of code are left out. To keep them, pass --keep-spaces.",
+        "a.csv: spaces around the texts of 1 column (code) are left out. To keep them, pass --keep-spaces.",
     ]
     assert described(text, na="", keep_spaces=True)[2] == []
 
@@ -376,13 +376,13 @@ def test_dates_in_several_forms_are_an_error_with_a_line_of_each(first: str, sec
         ("Report\nm,f,g\nP1,P6,A\nP2,P5,B\n", "Pass --skip-rows 1 for titles above it, which reads ('P1', 'P6', 'A')"
          " and ('P2', 'P5', 'B'), or --delimiter ';' if it has one column, which reads ('m,f,g'), ('P1,P6,A') and ('P2,P5,B')."),
         # The columns that differ are shown.
-        ("a,b,c,d,e\nx,1,2,3,\"1,250\"\ny,1,2,3,\"1,300\"\n", "Pass --thousands \",\", which reads ('x', 1, 2, 1250, ...) and"
-         " ('y', 1, 2, 1300, ...), or --decimal \",\", which reads ('x', 1, 2, 1.25, ...) and ('y', 1, 2, 1.3, ...), or"
+        ("a,b,c,d,e\nx,1,2,3,\"1,250\"\ny,1,2,3,\"1,300\"\n", "Pass --thousands \",\" for 1250, which reads ('x', 1, 2, 1250, ...) and"
+         " ('y', 1, 2, 1300, ...), or --decimal \",\" for 1.25, which reads ('x', 1, 2, 1.25, ...) and ('y', 1, 2, 1.3, ...), or"
          " --type e=category if they are not numbers."),
         ("1 2\n3 4\n5 6\n", "Pass --delimiter ' ' --no-header if ' ' separates cells."),
         ("  1  2\n 30  4\n  5 66\n", "Pass the file rewritten and with --no-header, for example with: perl"
          " -pe 's/^ +| +$//g; s/ +/\\t/g'."),
-        ("2,2,x\n1,2,3,4\n5,6,7,8\n", "Pass --skip-rows 1 --no-header for a line of counts above rows."),
+        ("2,2,x\n1,2,3,4\n5,6,7,8\n", "Pass --skip-rows 1 --no-header for other lines above rows."),
     ],
 )  # fmt: skip
 def test_quotes_counts_and_spaces_are_told_with_what_reads_them(text: str, way: str) -> None:

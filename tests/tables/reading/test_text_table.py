@@ -173,7 +173,7 @@ def test_names_are_made_different_and_that_is_said() -> None:
     table = opened(write("a.csv", "a,a,,a.1,a, a \n1,2,3,4,5,6\n"))
     assert names(table) == ["a", "a.2", "column_2", "a.1", "a.3", "a.4"]
     assert table.notes == (
-        "a.csv: 4 columns without a name, or with a repeated one, renamed 'a.2', 'column_2', 'a.3', 'a.4'.",
+        "a.csv: columns without a name, or with a repeated one, renamed: 4 columns ('a.2', 'column_2', 'a.3', 'a.4').",
     )
 
 
