@@ -331,9 +331,11 @@ def _note_on_categories(
     units = {cell: match[1].decode() for cell in counts if (match := _AMOUNT.fullmatch(cell))}
     if len(set(units.values())) != 1 or len(units) < _FEW_AMOUNTS:
         units = {}
-    numbers = sum(n for cell, n in counts.items() if cell in units or _NUMBERLIKE.fullmatch(cell))
+    like = [cell for cell in counts if cell in units or _NUMBERLIKE.fullmatch(cell)]
+    numbers = sum(map(counts.__getitem__, like))
     marks = [cell for cell in counts if cell in _MARKS] if len(counts) > 1 else []
-    for kind in _INFERRED if len(counts) > _SINGLE and not marks else ():
+    nearly = len(counts) - len(like) <= _SINGLE < len(counts)
+    for kind in _INFERRED if nearly and not marks else ():
         odd = {*counts}.difference(valid_of([*counts], kind, dialect))
         if len(odd) == 1 and all(map(may_mean_missing, odd)):  # one word among numbers, dates or times
             marks = [*odd]
