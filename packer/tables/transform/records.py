@@ -44,7 +44,7 @@ class RecordMember:
         """Raw value of a missing number."""
         return MISSING_INTEGER if self.dtype.kind == "i" else nan
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name of the column's member in a record."""
         return f"c{self.index}"
