@@ -121,8 +121,7 @@ class Csv:
             ):
                 raise UsageError(
                     f"{option_text(f'Csv.{name}', mark)}: is not a mark; one ASCII character other than a"
-                    " letter, "
-                    f"digit, sign or line end is allowed{', or none' if optional else ''}. Pass one."
+                    f" letter, digit, sign or line end is allowed{', or none' if optional else ''}. Pass one."
                 )
             for other, same in given[:at]:
                 in_quotes = other == "delimiter" and name in ("decimal", "thousands") and self.quote
