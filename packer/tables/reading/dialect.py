@@ -147,7 +147,7 @@ def delimiter_of(name: str, text: bytes, ended: bool, reading: ReadOptions) -> b
 
 
 def _is_header(records: Sequence[Record]) -> bool:
-    """Return True for a first line that names the columns of the rows: one name less, or empty cells after them."""
+    """Return True for a first line that names the rows' columns: one name less, or empty cells after."""
     first = records[0].cells
     names = fitted_names(first, [record.cells for record in records[1:]])
     return names is not None and all(names[len(names) > len(first) :])

@@ -108,7 +108,7 @@ class Trial(NamedTuple):
     notes: dict[str, list[str]]
 
     def cells(self, number: int) -> dict[bytes, list[int]]:
-        """Return the texts of a column, without spaces around them -> their lines from 0; none for missing."""
+        """Return the texts of a column, stripped, -> their lines from 0; missing ones are left out."""
         lines: dict[bytes, list[int]] = {}
         for row in self.records:
             lines.setdefault(row.cells[number].strip(b" \t"), []).append(row.line)

@@ -103,7 +103,7 @@ class RowReader:
         parsed.bad = sorted([*parsed.bad, *bad], key=lambda b: (b.line, b.column))
         for number, name, value in values if not parsed.bad else ():
             parsed.records[name][number] = value
-        texts = {} if self.mapper else {index: [*known] for index, known in self._texts.items()}
+        texts = {} if self.mapper else {index: [*known, ""] for index, known in self._texts.items()}
         parsed.texts, parsed.dictionaries = bytes(blob), texts | {i: [*codes] for i, codes in labels.items()}
         return parsed
 

@@ -91,7 +91,7 @@ def header_of(
 
 
 def _check_names(rows: _FirstRows, cells: Sequence[bytes]) -> None:
-    """Raise Undecided for a first row of numbers, of values like those below, or of texts in single quotes."""
+    """Raise Undecided for a first row of numbers, of values like those below, or in single quotes."""
     filled = [cell.strip() for cell in cells if rows.filled(cell)]
     if filled and rows.dialect.quote == b'"' and all(map(_QUOTED.fullmatch, filled)):
         raise Undecided("its names stand in single quotes", [({"quote": "'"}, "")])
@@ -104,7 +104,7 @@ def _check_names(rows: _FirstRows, cells: Sequence[bytes]) -> None:
 
 
 def _are_numbers(rows: _FirstRows, cells: Sequence[bytes]) -> bool:
-    """Return True for numbers, unless they count the columns, or ascend behind an empty cell (a pivot table)."""
+    """Return True for numbers that neither count the columns nor ascend behind an empty cell, as in pivots."""
     filled = [cell.strip().replace(b",", b".") for cell in cells if rows.filled(cell)]
     if not filled or not all(map(NO_NAME.fullmatch, filled)) or are_places([c.decode() for c in cells]):
         return False

@@ -42,8 +42,8 @@ def open_table(sources: Any, reading: ReadOptions) -> TableSource:
             table = FrameTable(sources, reading)
     if table.rows == 0:
         raise SourceError(f"{table.names[0]}: holds no rows; at least one is needed. Check it.")
-    columns = [column.name for column in table.columns]
-    for name in () if reading.alike else reading.types.keys() - columns:
+    columns = {column.name: column.type for column in table.columns}
+    for name in () if reading.alike else (name for name in reading.types if name not in columns):
         raise UsageError(
             f"{option_text('types', {name: reading.types[name]})}: {table.names[0]} has no column {name!r};"
             f" {nearest(name, columns)}. Correct it."

@@ -154,7 +154,7 @@ class ReadOptions(Csv):
 
     types: column -> one of TYPES, where the first rows are misleading; alike: "like" or "append" if they are
     those of a pack, which may name columns that the files lack; no remedy changes them, and for "append" no
-    option at all; words: texts of Arrow sources are read as those of files of text, of which the pack was made.
+    option at all; words: texts of Arrow sources are read like those of the pack's files of text.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)

@@ -184,7 +184,7 @@ def _certain(reader: Reader) -> Reader:
 
 
 def _value(cell: Mapping[str, Any]) -> float:
-    """Return days for a date, else seconds. cell: its parts by their names in the patterns. Raises ValueError.
+    """Return days for a date, else seconds. cell: parts by their names in the patterns. Raises ValueError.
 
     Digits of a fraction after the sixth are cut off.
     """

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packer import convert_table, open_pack
 from packer.errors import UsageError
 from packer.tables import apply, frames
 from packer.tables.transform.column_plan import ColumnChoices
@@ -146,3 +147,14 @@ def test_the_mappings_of_the_latest_packs_are_kept():
     assert [id(header.table) for header in headers[3:]] == list(frames._latest)
     assert frames._mapping(headers[-1]) is frames._mapping(headers[-1])
     assert frames._mapping(RECORD) is not frames._mapping(RECORD)
+
+
+def test_an_unknown_class_is_refused_beside_an_unknown_category(tmp_path):
+    text = "".join(f"{'xyz'[n % 3]},{['p q', 'p', 'q'][n % 3]}\n" for n in range(9))
+    (tmp_path / "t.csv").write_text(f"c,y\n{text}")
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y", label_separator="space")
+    pack = open_pack(tmp_path / "t.h5")
+    rows = [{"c": "x", "y": "p r"}, {"c": "new", "y": "p"}]
+    with pytest.raises(UsageError, match="row 0, column 'y': 'p r' is not one of the label's classes"):
+        apply(pack, rows)
+    assert apply(pack, rows[1:])["categories"].tolist() == [[0]]
