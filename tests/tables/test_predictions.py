@@ -379,3 +379,29 @@ def test_apply_and_like_give_equal_rows(tmp_path: Path, form: str) -> None:
     assert mapped["note"] == PackedDataset(packed, fields=["note"])[:].note == ["one", ""]
     assert mapped["features"].tobytes() == packed.read("features").tobytes()
     assert mapped["categories"].tobytes() == packed.read("categories").tobytes()
+
+
+def test_new_codes_keep_their_zeros_or_are_refused(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{n + 1},{n % 3}\n" for n in range(60))
+    (tmp_path / "train.csv").write_text(f"a,k,y\n{rows}")
+    convert_table(tmp_path / "train.csv", tmp_path / "train.h5", label="y", keep=["k"])
+    for cells in ({"a": "1", "k": "007", "y": "2"}, {"a": "1", "k": "7", "y": "02"}):
+        (tmp_path / "test.csv").write_text(",".join(cells) + "\n" + ",".join(cells.values()) + "\n")
+        with pytest.raises(SourceError, match="has leading zeros, which no number keeps"):
+            convert_table(tmp_path / "test.csv", tmp_path / "test.h5", like=tmp_path / "train.h5")
+        for data in (cells, [cells, cells], pandas.DataFrame([cells])):
+            with pytest.raises(UsageError, match="has leading zeros, which no number keeps"):
+                apply(open_pack(tmp_path / "train.h5"), data)
+
+
+def test_a_further_text_for_missing_stands_beside_those_of_the_pack(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{'?' if n % 5 == 0 else 't'}\n" for n in range(30))
+    (tmp_path / "train.csv").write_text(f"a,t\n{rows}")
+    convert_table(tmp_path / "train.csv", tmp_path / "train.h5", keep=["t"], csv={"na": "?"})
+    (tmp_path / "test.csv").write_text("a,t\n4,?\nxx,?\n1,t\n")
+    with pytest.raises(SourceError, match=r"pass csv=Csv\(na=\('\?', 'xx'\)\) if 'xx' means missing"):
+        convert_table(tmp_path / "test.csv", tmp_path / "test.h5", like=tmp_path / "train.h5")
+    convert_table(
+        tmp_path / "test.csv", tmp_path / "test.h5", like=tmp_path / "train.h5", csv={"na": ["?", "xx"]}
+    )
+    assert open_pack(tmp_path / "test.h5").texts("t") == ["", "", "t"]

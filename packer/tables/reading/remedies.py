@@ -470,5 +470,6 @@ def wrong_cell(
     if may_mean_missing(value) and all(
         2 * len(valid_of([*some], "number", dialect)) > len(some) for some in among
     ):
-        found.insert(-1, (({"na": (bad.value,)}, f"if {bad.value!r} means missing"), plain))
+        na = (*reading.na, bad.value)
+        found.insert(-1, (({"na": na}, f"if {bad.value!r} means missing"), plain))
     return found

@@ -141,7 +141,7 @@ class TableTransform:
         known = {c.name: c for c in self.columns if c.role != "label" or label}
         given = self.reading.get("types", {})
         planned = tuple(
-            known[c.name].but(digits=None if c.name in given else c.digits)
+            known[c.name].but(digits=None if c.name in given else c.digits or "")
             if c.name in known
             else c.but(role="drop")
             for c in columns
