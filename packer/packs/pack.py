@@ -395,7 +395,16 @@ class Pack:
         return self.texts("key", start, stop)
 
     def texts(self, name: str, start: int = 0, stop: int | None = None) -> list[str]:
-        """Return rows [start, stop) of a field of texts, such as a kept column, like `keys`."""
+        """Return rows [start, stop) of a field of texts, such as a kept column, like `keys`.
+
+        Raises UsageError for other fields, FormatError.
+        """
+        named = [f.name for f in self.fields if f.about.get("encoding") == "utf-8"]
+        if name not in named:
+            raise UsageError(
+                f"{self.path}: {name!r} is no field of texts; it has {', '.join(named) or 'none'}. Pass one of"
+                " them; a table has columns that were kept (keep=)."
+            )
         found = self.read_ragged(name, start, stop) if start < self.rows else []
         return [text.decode("utf-8", "surrogateescape") for text in found]
 

@@ -80,11 +80,11 @@ def _unfit(row: int, name: str, what: str) -> UsageError:
 
 
 class _Mapping:
-    """A transform, and the reader of the rows that were mapped last."""
+    """A transform, and the readers of the rows that were mapped last, with and without a label."""
 
     def __init__(self, transform: TableTransform) -> None:
         self._transform, self._reading = transform, read_alike(ReadOptions(), transform, "like")
-        self._reader: RowReader | None = None
+        self._readers: dict[bool, RowReader] = {}
 
     def rows(self, rows: Sequence[Mapping[str, Any]], *, labeled: bool = True) -> list[Fields]:
         """Return the fields of some dicts with the same columns. Raises UsageError."""
@@ -92,11 +92,11 @@ class _Mapping:
         names = [
             c.name for c in self._transform.columns if c.name in given and (labeled or c.role != "label")
         ]
-        if (reader := self._reader) is None or reader.names != names:
+        if (reader := self._readers.get(labeled)) is None or reader.names != names:
             with paused():
                 columns = TableColumn.named(dict.fromkeys([*names, *given]))
                 plan = self._transform.plan_for(columns, labeled=labeled)
-                self._reader = reader = RowReader(names, self._transform, plan, self._reading)
+                self._readers[labeled] = reader = RowReader(names, self._transform, plan, self._reading)
         parsed = reader.read(rows)
         labels = [w.name for w in reader.plan.layout.members if w.column.role == "label"]
         if not parsed.bad and any(is_missing(parsed.records[name]).all() for name in labels):
@@ -121,7 +121,8 @@ class _Mapping:
     ) -> Fields:
         """Return the fields of parsed rows. first: number of the row after them. Raises UsageError."""
         first = max(0, first - parsed.lines)
-        plan.accept(parsed)
+        if not parsed.bad:
+            plan.accept(parsed)
         for bad in parsed.bad[:1]:
             shown = f"{bad.value!r} " if bad.value else ""
             raise _unfit(first + bad.line, plan.columns[bad.column or 0].name, f"{shown}{bad.reason}")

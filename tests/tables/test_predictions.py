@@ -295,6 +295,8 @@ def test_texts_of_kept_columns_are_read_as_texts(train: Path) -> None:
         pack = open_pack(train.parent / "new.h5")
         assert pack.texts("id") == rows.id.tolist()
         assert pack.texts("id", 88, 92) == rows.id.tolist()[88:92]
+        with pytest.raises(UsageError, match=r"'features' is no field of texts; it has id\. Pass"):
+            pack.texts("features")
 
 
 def test_words_that_mean_missing_in_texts_do_so_in_frames_for_like_and_apply(tmp_path: Path) -> None:

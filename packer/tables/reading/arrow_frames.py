@@ -42,14 +42,15 @@ class FrameTable(ArrowTable):
             unsized = not hasattr(values, "__len__") or getattr(values, "shape", None) == ()
             if unsized or isinstance(values, (str, bytes)):
                 raise UsageError(
-                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a list."
+                    f"column {name!r}: is a {type(values).__name__}; a value for each row is needed. Pass a"
+                    " list."
                 )
             first = next(iter(arrays), number)
             rows, others = len(values), len(arrays.get(first, values))
             if rows != others:
                 raise UsageError(
-                    f"column {name!r}: has {rows:,} rows, and {columns[first][0]!r} has {others:,}; all columns"
-                    " need the same length. Pass columns of equal length."
+                    f"column {name!r}: has {rows:,} rows, and {columns[first][0]!r} has {others:,}; all"
+                    " columns need the same length. Pass columns of equal length."
                 )
             try:
                 arrays[number] = _array(values)

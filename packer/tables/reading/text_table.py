@@ -232,6 +232,6 @@ def _check_text(name: str, text: bytes, ended: bool) -> None:
         raise SourceError(f"{name}: is empty; at least one row is needed. Check it.")
     if b"\r" in text and b"\n" not in text:
         raise SourceError(
-            f"{name}: its lines end in \\r only; \\n and \\r\\n are read. Convert its text, for example with: tr"
-            " '\\r' '\\n'."
+            f"{name}: its lines end in \\r only; \\n and \\r\\n are read. Convert its text, for example with:"
+            " tr '\\r' '\\n'."
         )

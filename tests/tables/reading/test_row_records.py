@@ -158,3 +158,24 @@ def test_an_unknown_class_is_refused_beside_an_unknown_category(tmp_path):
     with pytest.raises(UsageError, match="row 0, column 'y': 'p r' is not one of the label's classes"):
         apply(pack, rows)
     assert apply(pack, rows[1:])["categories"].tolist() == [[0]]
+
+
+@pytest.mark.parametrize("cell", [b"\xff", 1j, "\ud800"])
+def test_a_cell_that_cannot_be_read_is_the_one_that_is_told(cell, tmp_path):
+    (tmp_path / "t.csv").write_text("x,c,k,y\n" + "1.5,a,t,p\n2.5,b,u,q\n" * 9)
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y", keep=["k"])
+    name = "k" if type(cell) is str else "x"
+    row = {"x": 1.5, "c": "a", "k": "t", "y": "p"} | {name: cell}
+    with pytest.raises(UsageError, match=rf"row 0, column {name!r}"):
+        apply(open_pack(tmp_path / "t.h5"), row)
+
+
+def test_rows_with_an_empty_label_need_no_new_reader(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n" + "1.5,p\n2.5,q\n" * 9)
+    convert_table(tmp_path / "t.csv", tmp_path / "t.h5", label="y")
+    pack = open_pack(tmp_path / "t.h5")
+    readers = []
+    for _ in range(2):
+        assert [*apply(pack, {"x": 1.5, "y": None})] == ["features"]
+        readers.append([*frames._mapping(pack)._readers.values()])
+    assert readers[0] == readers[1]
